@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use challenges::graph::Compile;
-use challenges::nf4::{self, Dequantizer, Nf4};
+use challenges::nf4::DEQUANTIZER;
 use compiler::compile::{Compiled, Options};
 use compiler::session::{DeviceTensor, Session, Settings};
-use kernels::{Cpu, DeviceError};
+use kernels::callee::Callee;
+use kernels::{Buffer, Device, DeviceError};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
+use reference::graph::{Array, Data, Dim, Dtype, Graph, Id, Symbol, interpret};
 
 use crate::fair::{self, other_bits};
 
 /// A compiled graph, and its results in their order.
 type Run = (Arc<Compiled>, Vec<Array<f32>>);
 
-/// Results of a graph, compiled for the sizes of some values by some passes.
-fn run(passes: &dyn Compile, graph: &Graph, values: &Values<f32>, options: Options) -> Result<Run, String> {
-    run_with(&Cpu::with_threads(2), passes, graph, values, options, &nf4::Solution)
-}
-
-/// The same with a device and a dequantiser.
+/// Results of a graph on a device, compiled for the sizes of some values by some passes, with a dequantiser: those of
+/// the last of so many runs.
 pub(crate) fn run_with(
-    device: &Cpu,
+    device: &dyn Device,
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f32>,
     options: Options,
-    dequantizer: &dyn Nf4,
+    callee: &dyn Callee,
+    runs: usize,
 ) -> Result<Run, String> {
-    let callee = Dequantizer(dequantizer);
     let settings = Settings { options: Some(options), exact: true, poison: true, ..Settings::default() };
-    let mut session = Session::new(passes, device, &callee, settings);
+    let mut session = Session::new(passes, device, callee, settings);
     let program = session.load(graph).map_err(describe)?;
     let given = upload(device, values).map_err(describe)?;
+    for _ in 1..runs {
+        session.run(program, &given).map_err(describe)?;
+    }
     let outputs = session.run(program, &given).map_err(describe)?;
     let results = graph.outputs().iter().map(|(name, _)| outputs.array(name));
     let results = results.collect::<Result<_, _>>().map_err(describe)?;
@@ -43,6 +43,7 @@ pub(crate) fn run_with(
 
 /// What a graph compiles to, if its results are right.
 pub(crate) fn right(
+    device: &dyn Device,
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f64>,
@@ -51,7 +52,7 @@ pub(crate) fn right(
     let narrow = narrowed(values);
     let plain = interpret(graph, &narrow).map_err(describe)?;
     let truth = interpret(graph, values).map_err(describe)?;
-    let (compiled, got) = run(passes, graph, &narrow, options)?;
+    let (compiled, got) = run_with(device, passes, graph, &narrow, options, &DEQUANTIZER, 1)?;
     for (i, (name, id)) in graph.outputs().iter().enumerate() {
         let message = difference(&got[i], &plain[i], &truth[i]);
         message
@@ -62,6 +63,7 @@ pub(crate) fn right(
 
 /// What a graph compiles to, if its results have the interpreter's bits: for operations that are rounded once.
 pub(crate) fn exact(
+    device: &dyn Device,
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f64>,
@@ -69,7 +71,7 @@ pub(crate) fn exact(
 ) -> Result<Arc<Compiled>, String> {
     let narrow = narrowed(values);
     let want = interpret(graph, &narrow).map_err(describe)?;
-    let (compiled, got) = run(passes, graph, &narrow, options)?;
+    let (compiled, got) = run_with(device, passes, graph, &narrow, options, &DEQUANTIZER, 1)?;
     match unequal(graph, &want, &got) {
         Some(message) => Err(message),
         None => Ok(compiled),
@@ -128,16 +130,28 @@ pub(crate) fn describe(error: impl std::fmt::Display) -> String {
 
 /// Values in a device's memory.
 pub(crate) fn upload(
-    device: &Cpu,
+    device: &dyn Device,
     values: &Values<f32>,
 ) -> Result<BTreeMap<String, DeviceTensor>, DeviceError> {
     values.iter().map(|(name, value)| tensor(device, name, value)).collect()
 }
 
 pub(crate) fn tensor(
-    device: &Cpu,
+    device: &dyn Device,
     name: &str,
     value: &Array<f32>,
 ) -> Result<(String, DeviceTensor), DeviceError> {
     Ok((name.to_owned(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
+}
+
+/// A device's memory as numbers of a type.
+pub(crate) fn array(
+    device: &dyn Device,
+    dtype: Dtype,
+    shape: &[usize],
+    buffer: &Buffer,
+) -> Result<Array<f32>, String> {
+    let mut bytes = vec![0; buffer.bytes()];
+    device.download(buffer, &mut bytes).map_err(describe)?;
+    Ok(Array::from_memory(dtype, shape, &bytes))
 }

@@ -13,12 +13,12 @@ use crate::rubric::Facts;
 use crate::scorecard::{Challenge, Check, Measurement, Row};
 use crate::stub::{self, Language};
 
-/// What runs an attempt.
+/// What runs an attempt, or the plans that it makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// Rust on the CPU: `exercise.rs`, built by cargo.
+    /// The CPU.
     Cpu,
-    /// CUDA C++ on a GPU: `exercise.cu`, compiled when it is graded.
+    /// A GPU.
     Cuda,
 }
 
@@ -43,6 +43,9 @@ pub(crate) struct Course {
     pub part: Option<&'static str>,
     /// What runs it.
     pub backend: Backend,
+    /// What its exercise is written in: Rust, `exercise.rs`, which cargo builds, also where its plans run on a GPU; or
+    /// CUDA C++, `exercise.cu`, which is compiled when it is graded.
+    pub language: Language,
     /// Its items, in order.
     pub items: fn(&Effort) -> Vec<Item>,
     /// Does one item in a child.
@@ -134,7 +137,7 @@ impl Course {
     /// # Errors
     /// If it hands in nothing there.
     pub fn required<'a, T: Any>(&self, attempts: &'a Attempts) -> Result<&'a T, String> {
-        attempts.own(&self.key()).ok_or_else(|| self.not_handed_in())
+        attempts.own(&self.exercise_key()).ok_or_else(|| self.not_handed_in())
     }
 
     /// What is said where a program is asked for an attempt that it does not hand in.
@@ -165,24 +168,34 @@ impl Course {
 
     /// The reader's file's name.
     pub fn file(&self) -> &'static str {
-        match self.backend {
-            Backend::Cpu => "exercise.rs",
-            Backend::Cuda => "exercise.cu",
+        match self.language {
+            Language::Rust => "exercise.rs",
+            Language::Cuda => "exercise.cu",
         }
     }
 
-    /// What the course's exercise is written in.
-    pub fn language(&self) -> Language {
-        match self.backend {
-            Backend::Cpu => Language::Rust,
-            Backend::Cuda => Language::Cuda,
-        }
-    }
-
-    /// Its name among all courses, under which progress is kept: `nf4`, `nf4.cuda`, `issues.chat`.
+    /// Its name among all courses: `nf4`, `nf4.cuda`, `graph.cuda`, `issues.chat`.
     pub fn key(&self) -> String {
-        let backend = (self.backend != Backend::Cpu).then(|| self.backend.name());
+        self.key_on(self.backend)
+    }
+
+    /// The key of the first course that grades its exercise, under which an attempt is handed in and progress is kept:
+    /// of `graph.cuda`, whose exercise is Rust, `graph`.
+    pub fn exercise_key(&self) -> String {
+        self.key_on(match self.language {
+            Language::Rust => Backend::Cpu,
+            Language::Cuda => Backend::Cuda,
+        })
+    }
+
+    fn key_on(&self, backend: Backend) -> String {
+        let backend = (backend != Backend::Cpu).then(|| backend.name());
         self.folders().chain(backend).collect::<Vec<_>>().join(".")
+    }
+
+    /// Whether it is the first course that grades its exercise.
+    pub fn is_first(&self) -> bool {
+        self.key() == self.exercise_key()
     }
 
     /// The published letter.

@@ -10,14 +10,27 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 6] = [
+pub(crate) static COURSES: [Course; 8] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
     crate::fsdp::COURSE,
     crate::graph::COURSE,
+    crate::graph::ON_A_CARD,
     crate::issues::CHAT,
     crate::loss::COURSE,
+    crate::loss::ON_A_CARD,
 ];
+
+/// One course for each exercise: the first that grades it.
+pub(crate) fn exercises() -> impl Iterator<Item = &'static Course> {
+    COURSES.iter().filter(|course| course.is_first())
+}
+
+/// The same part of a challenge on the CPU, if it is graded there.
+pub(crate) fn on_the_cpu(course: &Course) -> Option<&'static Course> {
+    let is_twin = |other: &&Course| (other.name, other.part) == (course.name, course.part);
+    COURSES.iter().filter(is_twin).find(|other| other.backend == Backend::Cpu)
+}
 
 /// The course of a key: `nf4`, `nf4.cuda`, `issues.chat`.
 pub(crate) fn of_key(key: &str) -> Option<&'static Course> {
@@ -48,9 +61,10 @@ pub(crate) fn named(name: &str, backend: Backend) -> Vec<&'static Course> {
     COURSES.iter().filter(is_meant).collect()
 }
 
-/// The course that a step belongs to: `A.9`.
-pub(crate) fn of_step(step: &str) -> Option<&'static Course> {
-    COURSES.iter().find(|course| course.has_step(step))
+/// The course that a step belongs to, on a back end if its exercise is graded there: `A.9`.
+pub(crate) fn of_step(step: &str, backend: Backend) -> Option<&'static Course> {
+    let has_step = || COURSES.iter().filter(|course| course.has_step(step));
+    has_step().find(|course| course.backend == backend).or_else(|| has_step().next())
 }
 
 /// The courses that a challenge of a report ran, with the hash of each one's code.
@@ -92,7 +106,7 @@ impl Supplied {
 
     /// As the workbook does.
     pub fn everything() -> Self {
-        Self::of(COURSES.iter().map(Course::key))
+        Self::of(COURSES.iter().map(Course::exercise_key))
     }
 
     /// Whether it hands in anything.
@@ -102,7 +116,7 @@ impl Supplied {
 
     /// Whether it hands in an attempt at a course.
     pub fn has(&self, course: &Course) -> bool {
-        self.0.contains(&course.key())
+        self.0.contains(&course.exercise_key())
     }
 }
 
@@ -119,9 +133,9 @@ pub struct Origin {
 
 /// Every solution that an exercise is derived from.
 pub fn solutions() -> impl Iterator<Item = Origin> {
-    COURSES.iter().map(|course| Origin {
+    exercises().map(|course| Origin {
         exercise: course.exercise(),
-        language: course.language(),
+        language: course.language,
         solution: course.solution(),
     })
 }
@@ -139,12 +153,28 @@ mod tests {
             for name in [course.name.to_uppercase(), course.letter().to_lowercase(), course.key()] {
                 assert!(named(&name, course.backend).into_iter().any(is), "{name}");
             }
-            assert!(stub::steps(course.solution()).iter().all(|step| of_step(step.name).is_some_and(is)));
+            let found = |step: &stub::Step<'_>| of_step(step.name, course.backend).is_some_and(is);
+            assert!(stub::steps(course.solution()).iter().all(found));
         }
+        assert!(of_step("A.9", Backend::Cpu).is_some_and(|course| course.key() == "nf4.cuda"));
         assert!(named("f", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
         assert_eq!(keys, ["issues.chat"], "on the CPU, where a part has no other back end");
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
+    }
+
+    #[test]
+    fn an_exercise_in_rust_is_one_on_every_device() {
+        for name in ["graph", "loss"] {
+            let [cpu, card] = [Backend::Cpu, Backend::Cuda].map(|backend| of_challenge(name, backend)[0]);
+            assert_eq!([cpu.key(), card.key()], [name.to_owned(), format!("{name}.cuda")]);
+            assert_eq!((cpu.exercise(), cpu.exercise_key()), (card.exercise(), card.exercise_key()));
+            assert_eq!((cpu.language, card.language), (Language::Rust, Language::Rust));
+            assert!(Supplied::of([name.to_owned()]).has(card));
+            assert_eq!(on_the_cpu(card).map(Course::key), Some(cpu.key()));
+        }
+        let keys: Vec<String> = exercises().map(Course::key).collect();
+        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "loss"]);
     }
 
     #[test]

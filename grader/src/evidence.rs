@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::rubric::Fact;
 use crate::scorecard::{Check, Guard, Measurement, Truth};
 
+/// Parameters of what is called a model of 1B: Llama 3.2 1B has 1.24 billion, `TinyLlama` 1.10.
+pub(crate) const OF_1B: std::ops::Range<f64> = 0.95e9..1.5e9;
+
 /// Everything that facts may rest on. All of it stands in a report, but for the reasons.
 pub(crate) struct Seen<'a> {
     pub checks: &'a [Check],
@@ -40,15 +43,15 @@ fn related(name: &str, other: &str) -> bool {
 
 /// A fact that holds.
 pub(crate) fn met(evidence: &str) -> Fact {
-    Fact { truth: Truth::Met, evidence: evidence.into(), is_as_published: false }
+    Fact { truth: Truth::Met, evidence: evidence.into(), basis: None }
 }
 
 /// A fact that does not hold.
 pub(crate) fn unmet(evidence: &str) -> Fact {
-    Fact { truth: Truth::Unmet, evidence: evidence.into(), is_as_published: false }
+    Fact { truth: Truth::Unmet, evidence: evidence.into(), basis: None }
 }
 
 /// A fact that could not be measured.
 pub(crate) fn unmeasured(reason: &str) -> Fact {
-    Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}"), is_as_published: false }
+    Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}"), basis: None }
 }

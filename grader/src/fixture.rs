@@ -338,9 +338,7 @@ fn unbuilt(rubric: &Rubric) -> Challenge {
 
 fn facts(all: &[(&'static str, Truth, &str)]) -> Facts {
     all.iter()
-        .map(|(name, truth, text)| {
-            (*name, Fact { truth: *truth, evidence: (*text).into(), is_as_published: false })
-        })
+        .map(|(name, truth, text)| (*name, Fact { truth: *truth, evidence: (*text).into(), basis: None }))
         .collect()
 }
 

@@ -26,6 +26,7 @@ mod compare;
 mod course;
 pub mod courses;
 mod date;
+mod device;
 #[cfg(test)]
 mod every_course;
 mod evidence;

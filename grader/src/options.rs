@@ -134,6 +134,11 @@ fn default_courses(backend: Backend) -> Vec<&'static Course> {
     RUBRICS.iter().flat_map(|rubric| courses::of_challenge(rubric.name, backend)).collect()
 }
 
+/// Whether a name is the key of a course on a card, which says itself where it runs: `nf4.cuda`.
+fn names_a_card(name: &str) -> bool {
+    courses::of_key(&name.to_lowercase()).is_some_and(|course| course.backend == Backend::Cuda)
+}
+
 /// What `--quick` does not do.
 fn left_out_by_quick(courses: &[&Course]) -> Vec<Item> {
     let of = |course: &Course, quick: bool| (course.items)(&Effort { quick, ..Effort::default() });
@@ -177,7 +182,7 @@ impl Options {
             Device::Cuda(n) => Some(format!("cuda:{n}")),
         } {
             let message =
-                format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
+                format!("{device}: a graph of a file has no back end for it yet; it runs on the cpu");
             return Err(Failure::NoDevice(message));
         }
         let foreign = [
@@ -187,10 +192,12 @@ impl Options {
             ("--model", self.model.is_some()),
             ("--samples", self.samples.is_some()),
         ];
-        match foreign.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::Usage(format!("{flag} has no meaning for graph FILE"))),
-            None => self.planned(own, &["graph".into()], Scope::Test),
+        if let Some((flag, _)) = foreign.into_iter().find(|(_, given)| *given) {
+            return Err(Failure::Usage(format!("{flag} has no meaning for graph FILE")));
         }
+        let plan = self.planned(own, &["graph".into()], Scope::Test)?;
+        let courses = plan.courses.iter().filter_map(|course| courses::on_the_cpu(course)).collect();
+        Ok(Plan { device: Device::Cpu, courses, ..plan })
     }
 
     fn planned(&self, own: &Supplied, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
@@ -204,7 +211,10 @@ impl Options {
         let backend = self.backend(&supplied);
         let (mut courses, mut step): (Vec<&Course>, _) = (Vec::new(), None);
         for name in challenges {
-            let (named, is_step) = self.courses(name, backend)?;
+            let (mut named, is_step) = self.courses(name, backend)?;
+            if !names_a_card(name) {
+                self.move_to_the_cpu(&mut named, &supplied);
+            }
             if is_step {
                 self.there_is_a_card(named[0], name)?;
                 step = Some(name.to_uppercase()); // `test A.3`: that step alone
@@ -215,7 +225,9 @@ impl Options {
             return Err(Failure::Usage(course.not_handed_in()));
         }
         if courses.is_empty() {
-            courses = default_courses(backend).into_iter().filter(|course| supplied.has(course)).collect();
+            courses = default_courses(backend);
+            self.move_to_the_cpu(&mut courses, &supplied);
+            courses.retain(|course| supplied.has(course));
         }
         let takes_a_model = |course: &&Course| ["graph", "loss"].contains(&course.name);
         if self.model.is_some() && !courses.iter().any(takes_a_model) {
@@ -328,6 +340,18 @@ impl Options {
         }
     }
 
+    /// With `auto`, what is not handed in for a card, or lacks something there, runs on the CPU where it can.
+    fn move_to_the_cpu(&self, courses: &mut [&'static Course], supplied: &Supplied) {
+        if self.device != Device::Auto {
+            return;
+        }
+        for course in courses.iter_mut().filter(|course| course.backend == Backend::Cuda) {
+            let stays = supplied.has(course) && self.device.cannot_run(course).is_none();
+            let twin = courses::on_the_cpu(course).filter(|twin| !stays && supplied.has(twin));
+            *course = twin.unwrap_or(course);
+        }
+    }
+
     /// A step that runs on a GPU asks for one.
     fn there_is_a_card(&self, course: &Course, step: &str) -> Result<(), Failure> {
         if course.backend == Backend::Cpu || self.device != Device::Auto {
@@ -357,7 +381,7 @@ impl Options {
         backend: Backend,
     ) -> Result<(Vec<&'static Course>, bool), Failure> {
         let by_letter = named(challenge, backend)?;
-        let Some(of_step) = courses::of_step(&name.to_uppercase()) else {
+        let Some(of_step) = courses::of_step(&name.to_uppercase(), backend) else {
             return Err(Failure::Usage(format!(
                 "challenge {} has no step {name}: `cargo grader list` shows them",
                 by_letter[0].letter()

@@ -229,7 +229,7 @@ impl Progress {
     fn by_part(&mut self) {
         let renamed = |key: &str| {
             let of_challenge = courses::of_challenge(key, Backend::Cpu);
-            of_challenge.first().filter(|course| course.part.is_some()).map(|course| course.key())
+            of_challenge.first().filter(|course| course.part.is_some()).map(|course| course.exercise_key())
         };
         let old: Vec<String> = self.challenges.keys().filter(|key| renamed(key).is_some()).cloned().collect();
         for key in old {
@@ -257,7 +257,7 @@ impl Progress {
 
     fn record_course(&mut self, course: &Course, code: &str, ran: &Challenge, is_score: bool, is_all: bool) {
         let checks: Vec<Check> = ran.checks.iter().filter(|check| course.owns(check)).cloned().collect();
-        let key = course.key();
+        let key = course.exercise_key();
         let standing = self.challenges.entry(key.clone()).or_default();
         standing.merge(code, &checks, is_all);
         if is_score {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kernels::cuda::Gpu;
-use kernels::{Vector, cpu};
+use kernels::{Vector, Which, cpu};
 
 use crate::course::{self, Backend, Course};
 use crate::courses::{self, COURSES};
@@ -18,7 +18,7 @@ use crate::pace::Pace;
 use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
-use crate::stub::code_hash;
+use crate::stub::{Language, code_hash};
 use crate::workbook::{NotBuilt, Program, Workbook, folder};
 
 /// Whose attempt is graded.
@@ -101,14 +101,22 @@ impl Device {
     }
 
     /// Why a course cannot run here, if so.
-    fn cannot_run(&self, course: &Course) -> Option<String> {
+    pub fn cannot_run(&self, course: &Course) -> Option<String> {
         let lacking =
             || format!("challenge {} has no back end for {} yet", course.letter(), self.name(course.backend));
         match (self, course.backend) {
-            (Self::Auto, Backend::Cuda) => Gpu::look(0).err().map(|reason| reason.to_string()),
-            (Self::Cuda(n), Backend::Cuda) => Gpu::look(*n).err().map(|reason| reason.to_string()),
+            (Self::Auto | Self::Cuda(_), Backend::Cuda) => self.card_lacks(course.language),
             (Self::Auto | Self::Cpu, Backend::Cpu) => None,
             _ => Some(lacking()),
+        }
+    }
+
+    /// What a card lacks for an attempt: kernels need the driver, plans also the libraries that they call.
+    fn card_lacks(&self, language: Language) -> Option<String> {
+        let ordinal = self.ordinal();
+        match language {
+            Language::Cuda => Gpu::look(ordinal).err().map(|reason| reason.to_string()),
+            Language::Rust => Which::Cuda(ordinal).look().err().map(|reason| reason.to_string()),
         }
     }
 
@@ -361,7 +369,7 @@ pub(crate) fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBu
             text: None,
             _built: None,
         }),
-        Attempt::Exercise if course.backend == Backend::Cuda => {
+        Attempt::Exercise if course.language == Language::Cuda => {
             let text = Workbook::find().map_err(NotBuilt::Unavailable)?.screened(course)?;
             let copy = kept_aside(&text).map_err(|error| {
                 NotBuilt::Unavailable(format!("no temporary file can be written: {error}"))

@@ -8,6 +8,7 @@ use crate::evidence::{Seen, met, unmet};
 use crate::gather::{Child, Effort, Item, Kind, Source};
 use crate::rubric::Facts;
 use crate::scorecard::Measurement;
+use crate::stub::Language;
 use crate::table::{self, Measured, Steps};
 use crate::verdict::verdict;
 
@@ -91,6 +92,7 @@ const COURSE: Course = Course {
     name: "toy",
     part: None,
     backend: Backend::Cpu,
+    language: Language::Rust,
     items,
     work: |child, attempts, source, item| match (source, COURSE.required::<Box<dyn Double>>(attempts)) {
         (Source::Solution, _) => work(child, &Solution, item),
@@ -199,7 +201,7 @@ mod tests {
                 (points, fact, Basis::AsPublished)
             );
         }
-        let stub = stub::derive(SOLUTION, COURSE.language()).expect("sound markers");
+        let stub = stub::derive(SOLUTION, COURSE.language).expect("sound markers");
         assert!(stub.contains("todo!(\"T.1: twice a number\")"), "{stub}");
     }
 

@@ -83,7 +83,7 @@ impl Workbook {
     /// The reader's text, if it names nothing that an attempt may not name.
     pub fn screened(&self, course: &Course) -> Result<String, NotBuilt> {
         let text = self.exercise(course).map_err(NotBuilt::Unavailable)?;
-        let Err(refused) = screen::look_through(&text, course.language()) else { return Ok(text) };
+        let Err(refused) = screen::look_through(&text, course.language) else { return Ok(text) };
         let file = course.exercise().display().to_string().replace('\\', "/");
         let words = format!("{file}:{}: `{}` is refused: {}", refused.line, refused.what, refused.why);
         let step = stub::step_at(&text, refused.line).map(|step| step.name.to_owned());

@@ -17,7 +17,8 @@
 // (2024).
 //
 // Defined before: NAME(x), which makes names of this attention's own; its struct of words; the type E of Q, K, V and O;
-// HAS_MAP; score, mask and slope; USES_MMA: the kernels of attention_mma.cuh stand for the plain ones.
+// HAS_MAP; score, mask and slope; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the
+// plain ones.
 
 constexpr u32 TILE = 64, INNER = 32, PAD = 1;
 constexpr u8 EMPTY = 0, PARTIAL = 1, FULL = 2;
@@ -33,8 +34,8 @@ typedef float Square[TILE][TILE + PAD];
 
 // The matrix of a batch and a head of a view (batch, head, row, column).
 #define MATRIX(view, batch, head, rows, columns)                                                                \
-    Matrix { p.view + ((batch) * p.view##_s0 + (head) * p.view##_s1) * sizeof(E::Bits), p.view##_s2, p.view##_s3, rows, \
-             columns }
+    Matrix { p.view + ((batch) * p.view##_s0 + (head) * p.view##_s1) * sizeof(E::Bits), p.view##_s2,            \
+             p.view##_s3, rows, columns }
 
 __device__ __forceinline__ float element_of(const Matrix& m, u64 row, u64 column) {
     return row < m.rows && column < m.columns ? fetch<E>(m.at, row * m.row + column * m.column) : 0.0f;
@@ -63,7 +64,7 @@ __device__ __forceinline__ void rows_by_rows(float sum[4][4], const Matrix& a, u
 }
 
 // sum[i][j] += weights[y + 16 i, .] . m[row + ., column + x + 16 j], or of the weights' columns.
-template <bool TURNED>
+template <bool TRANSPOSED>
 __device__ __forceinline__ void weighted(float sum[4][4], const Square& weights, const Matrix& m, u64 row, u64 column,
                                          Inner& tile) {
     const u32 t = threadIdx.x, x = t % 16, y = t / 16;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void weighted(float sum[4][4], const Square& weights,
         for (u32 k = 0; k < INNER; ++k) {
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
-                const float weight = TURNED ? weights[half + k][y + 16 * i] : weights[y + 16 * i][half + k];
+                const float weight = TRANSPOSED ? weights[half + k][y + 16 * i] : weights[y + 16 * i][half + k];
 #pragma unroll
                 for (u32 j = 0; j < 4; ++j) sum[i][j] = __fmaf_rn(weight, tile[k][x + 16 * j], sum[i][j]);
             }
@@ -92,7 +93,7 @@ template <class Join> __device__ __forceinline__ float of_row(float value) {
 }
 
 // What a mask leaves of a tile.
-__device__ __forceinline__ u8 seen(const WORDS& p, u64 batch, u64 head, u64 row, u64 column) {
+__device__ __forceinline__ u8 seen(const PARAMS& p, u64 batch, u64 head, u64 row, u64 column) {
 #if HAS_MAP
     const u64 kind = batch % p.map_batches * p.map_heads + head % p.map_heads;
     return ((const u8*)p.map)[(kind * p.map_rows + row / TILE) * p.map_columns + column / TILE];
@@ -104,12 +105,12 @@ __device__ __forceinline__ u8 seen(const WORDS& p, u64 batch, u64 head, u64 row,
 }
 
 // scale q . k; a product of no numbers is 0, whatever the scale.
-__device__ __forceinline__ float raw_score(const WORDS& p, float product) {
+__device__ __forceinline__ float raw_score(const PARAMS& p, float product) {
     return p.depth == 0 ? 0.0f : __fmul_rn(product, __uint_as_float((u32)p.scale));
 }
 
 // The score of a lane as its programs make it, -inf where it does not count. `raw` is scale q . k.
-__device__ __forceinline__ float scored(const WORDS& p, float raw, u8 tile, u64 batch, u64 head, u64 query, u64 key) {
+__device__ __forceinline__ float scored(const PARAMS& p, float raw, u8 tile, u64 batch, u64 head, u64 query, u64 key) {
     if (query >= p.queries || key >= p.keys) return NONE;
     const float s = score(p, raw, batch, head, query, key);
 #if HAS_MASK
@@ -120,7 +121,7 @@ __device__ __forceinline__ float scored(const WORDS& p, float raw, u8 tile, u64 
 
 #if HAS_MAP
 // A block a tile: whether the mask allows none, some or all of it.
-extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __grid_constant__ PARAMS p) {
     u64 rest = blockIdx.x;
     const u64 column = rest % p.map_columns * TILE;
     rest /= p.map_columns;
@@ -141,8 +142,8 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __gr
 #endif
 
 #if FORWARD
-#if !USES_MMA
-extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_constant__ WORDS p) {
+#if !USES_TENSOR_CORES
+extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_constant__ PARAMS p) {
     __shared__ Inner left, right;
     __shared__ Square weights;
     const u32 t = threadIdx.x, x = t % 16, y = t / 16;
@@ -207,13 +208,13 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_c
 #else
 
 // delta[q] = G[q] . O[q], a warp a query.
-extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __grid_constant__ PARAMS p) {
     const u64 own = (u64)blockIdx.x * 8 + threadIdx.x / 32, count = p.batches * p.heads * p.queries;
     const u64 n = own < count ? own : count - 1;
     const u64 query = n % p.queries, head = n / p.queries % p.heads, batch = n / p.queries / p.heads;
     const Matrix o = MATRIX(o, batch, head, p.queries, p.width), g = MATRIX(g, batch, head, p.queries, p.width);
     float sum = 0.0f;
-#if USES_MMA // rows lie side by side, in whole packs
+#if USES_TENSOR_CORES // rows lie side by side, in whole packs
     for (u64 w = threadIdx.x % 32 * 4; w < p.width; w += 128) {
         const auto a = load<E, 4>(g.at, query * g.row + w), b = load<E, 4>(o.at, query * o.row + w);
 #pragma unroll
@@ -228,10 +229,10 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __
     if (own < count && threadIdx.x % 32 == 0) ((float*)p.delta)[n] = sum;
 }
 
-#if !USES_MMA
+#if !USES_TENSOR_CORES
 // The probabilities of a tile, and the gradients of its scores if they are asked for, in `to`.
 template <bool OF_SCORES>
-__device__ __forceinline__ void probabilities(const WORDS& p, u64 batch, u64 head, u64 row, u64 key, u8 tile,
+__device__ __forceinline__ void probabilities(const PARAMS& p, u64 batch, u64 head, u64 row, u64 key, u8 tile,
                                               Inner& left, Inner& right, Square& to) {
     const u32 t = threadIdx.x, x = t % 16, y = t / 16;
     const u64 group = head / (p.heads / p.groups);
@@ -277,7 +278,7 @@ __device__ __forceinline__ void write(float sum[4][4], float factor, const Matri
 }
 
 #if HAS_DQ
-extern "C" __global__ void __launch_bounds__(256) NAME(attention_dq)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(256) NAME(attention_dq)(const __grid_constant__ PARAMS p) {
     __shared__ Inner left, right;
     __shared__ Square weights;
     u64 rest = blockIdx.x;
@@ -300,7 +301,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_dq)(const __gri
 
 #if HAS_DK || HAS_DV
 // A block a tile of dK or dV: its keys, against the queries of all heads that they serve.
-template <bool OF_KEYS> __device__ __forceinline__ void of_keys(const WORDS& p, u64 rest, Inner& left, Inner& right,
+template <bool OF_KEYS> __device__ __forceinline__ void of_keys(const PARAMS& p, u64 rest, Inner& left, Inner& right,
                                                                 Square& weights) {
     const u64 columns = OF_KEYS ? p.depths : p.widths;
     const u64 column = rest % columns * TILE;
@@ -326,7 +327,7 @@ template <bool OF_KEYS> __device__ __forceinline__ void of_keys(const WORDS& p, 
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(256) NAME(attention_dkv)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(256) NAME(attention_dkv)(const __grid_constant__ PARAMS p) {
     __shared__ Inner left, right;
     __shared__ Square weights;
     const u64 own = blockIdx.x, of_k = HAS_DK ? p.batches * p.groups * p.columns * p.depths : 0;

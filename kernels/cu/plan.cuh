@@ -72,21 +72,21 @@ template <class E> __device__ __forceinline__ auto fetch(u64 base, u64 at) {
 // Which lane of which step did what it must not. The first step to fail keeps its note, and of its lanes the first.
 struct Fault {
     u32 lock;
-    u32 site;                                  // 0: nothing failed; else the step's number and one
+    u32 step_id;                                  // 0: nothing failed; else the step's number and one
     u32 op;
     int got;
     u64 lane;
 };
 
-__device__ __noinline__ void fail(u64 fault, u32 site, u32 op, u64 lane, int got) {
+__device__ __noinline__ void fail(u64 fault, u32 step_id, u32 op, u64 lane, int got) {
     volatile Fault* note = (volatile Fault*)fault;
     while (atomicCAS((u32*)&note->lock, 0u, 1u) != 0u) {}
     __threadfence();
-    if (note->site == 0u || (note->site == site && (lane < note->lane || (lane == note->lane && op < note->op)))) {
+    if (note->step_id == 0u || (note->step_id == step_id && (lane < note->lane || (lane == note->lane && op < note->op)))) {
         note->op = op;
         note->got = got;
         note->lane = lane;
-        note->site = site;
+        note->step_id = step_id;
     }
     __threadfence();
     atomicExch((u32*)&note->lock, 0u);
@@ -94,7 +94,9 @@ __device__ __noinline__ void fail(u64 fault, u32 site, u32 op, u64 lane, int got
 
 // The larger, or smaller, of two; NaN if one is.
 __device__ __forceinline__ float larger(float a, float b) { return a != a || b != b ? __fadd_rn(a, b) : a < b ? b : a; }
-__device__ __forceinline__ float smaller(float a, float b) { return a != a || b != b ? __fadd_rn(a, b) : b < a ? b : a; }
+__device__ __forceinline__ float smaller(float a, float b) {
+    return a != a || b != b ? __fadd_rn(a, b) : b < a ? b : a;
+}
 __device__ __forceinline__ int divide_down(int a, int b) {
     if (b == -1) return (int)(0u - (u32)a);    // the quotient of the least number does not fit: it wraps
     int quotient = a / b;

@@ -1,5 +1,5 @@
-// A product of matrices whose elements lie anywhere: to = scale a b, or to += scale a b, summed in f32 and rounded once.
-// The way of a product that the library has no form for: strides in both directions, factors of two types.
+// A product of matrices whose elements lie anywhere: to = scale a b, or to += scale a b, summed in f32 and rounded
+// once. The way of a product that the library has no form for: strides in both directions, factors of two types.
 //
 //   Threads. A block of 256 owns 64 x 64 elements of the result, a thread 4 x 4 of them, 16 apart, so that the lanes of
 //     a warp read neighbouring words of shared memory.
@@ -7,7 +7,7 @@
 //
 // Defined before: KERNEL, its struct of words, and the types A, B and TO.
 
-extern "C" __global__ void __launch_bounds__(256) KERNEL(const __grid_constant__ KERNEL_words p) {
+extern "C" __global__ void __launch_bounds__(256) KERNEL(const __grid_constant__ KERNEL_params p) {
     constexpr u32 TILE = 64, STEP = 16;
     __shared__ float a[STEP][TILE + 1], b[STEP][TILE + 1];
     const u32 t = threadIdx.x, x = t % 16, y = t / 16;

@@ -1,19 +1,19 @@
 // Rows of f32 added up where their indices point, in their order: the bits do not depend on how blocks are scheduled.
 //
-//   Threads. A block a row. It looks whether an earlier row has the same index; if so, that one's block adds this row up
-//     too and there is nothing to do here. Else it walks over the later rows and adds those with its index.
+//   Threads. A block a row. It looks whether an earlier row has the same index; if so, that one's block adds this row
+//     up too and there is nothing to do here. Else it walks over the later rows and adds those with its index.
 //   Bytes. The rows once, the table once, the indices once for each row, from the L2: count^2 * 4 bytes, a tenth of a
 //     millisecond for 8192 rows.
 //
 // Defined before: KERNEL and its struct of words. The table holds zeros.
 
-extern "C" __global__ void __launch_bounds__(256) KERNEL(const __grid_constant__ KERNEL_words p) {
+extern "C" __global__ void __launch_bounds__(256) KERNEL(const __grid_constant__ KERNEL_params p) {
     const u32 t = threadIdx.x;
     const int* index = (const int*)p.index;
     const u64 own = blockIdx.x;
     const int place = index[own];
     if (place < 0 || (u64)place >= p.table) {
-        if (t == 0) fail(p.fault, (u32)p.site, 0, own, place);
+        if (t == 0) fail(p.fault, (u32)p.step_id, 0, own, place);
         return;
     }
     bool is_before = false;

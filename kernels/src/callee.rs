@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use crate::cpu::Cpu;
-use crate::cuda::{CudaError, Gpu};
+use crate::cuda::{CudaError, Gpu, Stream};
 use crate::tile::Element;
 
 /// A dequantiser in the forms that it has.
@@ -45,11 +45,11 @@ pub trait CardDequantizer: Send + Sync {
     /// What is wrong with them.
     fn check(&self, weight: &CardWeight) -> Result<(), String>;
 
-    /// Queues it on the card's stream: every element of the weight, rounded, from address `out` on.
+    /// Queues it on a stream of the card: every element of the weight, rounded, from address `out` on.
     ///
     /// # Errors
     /// A launch that the card refuses.
-    fn launch(&self, gpu: &Gpu, weight: &CardWeight, out: u64) -> Result<(), CudaError>;
+    fn launch(&self, gpu: &Gpu, stream: &Stream, weight: &CardWeight, out: u64) -> Result<(), CudaError>;
 }
 
 /// A weight of 4-bit codes in a card's memory: addresses of its parts, and what a kernel takes by value.

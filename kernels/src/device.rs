@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::buffer::Buffer;
+use crate::bytes::Peak;
 use crate::callee::Callee;
 use crate::comm::Comm;
 use crate::error::DeviceError;
@@ -42,6 +43,22 @@ pub trait Device: Send + Sync {
         self.download_at(from, 0, to)
     }
 
+    /// Copies bytes of one buffer to another one of this device: `bytes` from byte `at` of `from` on, to byte `first`
+    /// of `to` and on. Both have to have them all.
+    fn copy_at(
+        &self,
+        to: &mut Buffer,
+        first: usize,
+        from: &Buffer,
+        at: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        from.has(at, bytes)?;
+        let mut host = vec![0; bytes];
+        self.download_at(from, at, &mut host)?;
+        self.upload_at(to, first, &host)
+    }
+
     /// Waits until everything that was launched is done; what went wrong on the way shows here.
     fn sync(&self) -> Result<(), DeviceError>;
 
@@ -50,6 +67,15 @@ pub trait Device: Send + Sync {
 
     /// What was counted since the device was made.
     fn counts(&self) -> Counts;
+
+    /// Begins to count the most bytes that are taken of its memory at once. Of the host's memory that is what the
+    /// process has allocated, where its allocator counts ([`crate::bytes`]).
+    ///
+    /// # Errors
+    /// If as many are held as there may be, and what the driver says.
+    fn watermark(&self) -> Result<Box<dyn Watermark + '_>, DeviceError> {
+        Ok(Box::new(Peak::begin().ok_or(DeviceError::Watermarks)?))
+    }
 
     /// The ways in which a product can be computed here that differ from each other: the candidates of tuning. Never
     /// empty.
@@ -97,6 +123,28 @@ pub trait Executable: Send {
     /// Nothing runs if a memory is missing, too short or another device's; the first step that fails ends the run, and
     /// what was donated may then be updated in part.
     fn run(&mut self, memories: &mut Memories<'_>, watch: Option<&mut Watch<'_>>) -> Result<(), DeviceError>;
+}
+
+/// The bytes of a device's memory that are taken, from its beginning on, as long as it is held.
+pub trait Watermark {
+    /// The most bytes that were taken at once above those that were when it began: buffers, and what the device holds
+    /// for itself.
+    fn bytes(&self) -> u64;
+
+    /// How much less memory the driver calls free than when it began: all that was asked of the driver since, other
+    /// processes' included. `None` where no driver tells.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn driver_bytes(&self) -> Result<Option<u64>, DeviceError> {
+        Ok(None)
+    }
+}
+
+impl Watermark for Peak {
+    fn bytes(&self) -> u64 {
+        self.bytes() as u64 // its own method: everything in the process
+    }
 }
 
 /// A product that is timed.

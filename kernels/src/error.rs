@@ -32,6 +32,8 @@ pub enum DeviceError {
         /// The device that was given it.
         device: &'static str,
     },
+    /// As many peaks are counted at the same time as can be.
+    Watermarks,
     /// The GPU's driver or compiler refused.
     Cuda(CudaError),
     /// Communication between ranks has ended.
@@ -148,6 +150,7 @@ impl fmt::Display for DeviceError {
             Self::Elsewhere { tag, device } => {
                 write!(f, "buffer {tag} is in another device's memory, and was given to {device}")
             }
+            Self::Watermarks => f.write_str("too many peaks of memory are counted already"),
             Self::Cuda(error) => error.fmt(f),
             Self::Comm(error) => error.fmt(f),
             Self::Inputs { program, needed, given } => {

@@ -22,7 +22,7 @@ mod which;
 pub use buffer::Buffer;
 pub use callee::Callee;
 pub use cpu::{Cpu, Vector};
-pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
+pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch, Watermark};
 pub use error::DeviceError;
 pub use paper::Paper;
 pub use which::{NoDevice, Which};

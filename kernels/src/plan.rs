@@ -15,6 +15,7 @@ mod attention;
 mod flight;
 mod touched;
 mod traffic;
+mod waits;
 
 use std::fmt;
 use std::ops::Range;
@@ -104,8 +105,9 @@ pub enum Choice {
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
     /// its cache holds. A product with a factor or a result that is not f32 is always computed so.
     Packed,
-    /// On a card: one of the ways that its library proposes, by number, the library's favourite first.
-    Way(u8),
+    /// On a card: one of the algorithms that cuBLASLt's heuristic proposes, by number, the one that it thinks fastest
+    /// first.
+    Algorithm(u8),
 }
 
 impl Choice {

@@ -30,17 +30,48 @@ pub enum NoDevice {
 }
 
 impl Which {
-    /// Opens it.
+    /// Opens it. With `auto`, `passed_over` is told why a card that is there is not used.
     ///
     /// # Errors
     /// What is missing, of a card that was asked for by name.
-    pub fn open(self) -> Result<Box<dyn Device>, NoDevice> {
-        match self {
-            Self::Cpu => Ok(Box::new(Cpu::new())),
-            Self::Cuda(number) => Ok(Box::new(card(number)?)),
-            Self::Auto => {
-                Ok(card(0).map_or_else(|_| Box::new(Cpu::new()) as Box<dyn Device>, |gpu| Box::new(gpu)))
+    pub fn open(self, passed_over: impl FnOnce(NoDevice)) -> Result<Box<dyn Device>, NoDevice> {
+        let number = match self {
+            Self::Cpu => return Ok(Box::new(Cpu::new())),
+            Self::Cuda(number) => number,
+            Self::Auto => 0,
+        };
+        match card(number) {
+            Ok(gpu) => Ok(Box::new(gpu)),
+            Err(reason) if self == Self::Auto => {
+                if reason.is_of_a_card() {
+                    passed_over(reason);
+                }
+                Ok(Box::new(Cpu::new()))
             }
+            Err(reason) => Err(reason),
+        }
+    }
+}
+
+impl Which {
+    /// Whether it could be opened, without taking any of it.
+    ///
+    /// # Errors
+    /// What is missing, of a card that was asked for by name.
+    pub fn look(self) -> Result<(), NoDevice> {
+        let Self::Cuda(number) = self else { return Ok(()) };
+        Gpu::look(number).map_err(NoDevice::Gpu)?;
+        libraries()
+    }
+}
+
+impl NoDevice {
+    /// Whether there is a card, or a driver for one, that cannot be used.
+    fn is_of_a_card(&self) -> bool {
+        match self {
+            Self::Gpu(NoGpu::NoDriver(library)) => !library.refused.is_empty(),
+            Self::Gpu(NoGpu::NoDevice { .. }) => false,
+            _ => true,
         }
     }
 }
@@ -48,10 +79,13 @@ impl Which {
 /// A card with what its plans need.
 fn card(number: usize) -> Result<Gpu, NoDevice> {
     let gpu = Gpu::nth(number).map_err(NoDevice::Gpu)?;
-    for kind in [Kind::Nvrtc, Kind::CublasLt] {
-        library::open(kind).map_err(NoDevice::Library)?;
-    }
-    Ok(gpu)
+    libraries().map(|()| gpu)
+}
+
+/// The libraries that plans on a card need.
+fn libraries() -> Result<(), NoDevice> {
+    let open = |kind| library::open(kind).map(drop).map_err(NoDevice::Library);
+    [Kind::Nvrtc, Kind::CublasLt].into_iter().try_for_each(open)
 }
 
 impl FromStr for Which {
@@ -93,6 +127,18 @@ impl std::error::Error for NoDevice {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_card_that_cannot_be_used_is_told_and_none_at_all_is_not() {
+        let missing =
+            |kind| library::NotFound { kind, looked: Vec::new(), refused: Vec::new(), driver: None };
+        let without = [NoGpu::NoDriver(missing(Kind::Driver)), NoGpu::NoDevice { asked: 0, count: 0 }];
+        assert!(without.into_iter().all(|reason| !NoDevice::Gpu(reason).is_of_a_card()));
+        let unusable =
+            [NoGpu::OldDriver { version: Some((11, 8)), lacks: Vec::new() }, NoGpu::Broken("x".into())];
+        assert!(unusable.into_iter().all(|reason| NoDevice::Gpu(reason).is_of_a_card()));
+        assert!(NoDevice::Library(missing(Kind::Nvrtc)).is_of_a_card());
+    }
 
     #[test]
     fn a_device_reads_back_from_its_name() {

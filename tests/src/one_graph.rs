@@ -17,8 +17,7 @@ pub static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
 
 /// The devices that plans run on: the CPU, and a card where one answers with what plans need.
 ///
-/// No other thread uses the card meanwhile: a graph that is captured from its stream would have the work of both, and
-/// what a lane of one test does wrong would come up in another.
+/// Each thread has a card to itself: what a lane of one test does wrong would come up in another.
 pub fn devices() -> Vec<&'static dyn Device> {
     [&*CPU as &dyn Device].into_iter().chain(card()).collect()
 }
@@ -44,7 +43,8 @@ fn free() -> MutexGuard<'static, Vec<&'static dyn Device>> {
 impl Lent {
     fn new() -> Self {
         let found = free().pop();
-        let open = || Which::Cuda(0).open().inspect_err(|reason| println!("not measured: {reason}")).ok();
+        let open =
+            || Which::Cuda(0).open(|_| {}).inspect_err(|reason| println!("not measured: {reason}")).ok();
         Self(found.or_else(|| open().map(|card| &*Box::leak(card))))
     }
 }

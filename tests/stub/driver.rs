@@ -207,8 +207,9 @@ refuse! {
     cuModuleUnload cuOccupancyMaxActiveBlocksPerMultiprocessor
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxPotentialBlockSize
     cuPointerGetAttribute cuStreamBeginCapture_v2 cuStreamCreate cuStreamCreateWithPriority
-    cuStreamDestroy_v2 cuStreamEndCapture cuStreamIsCapturing cuStreamQuery cuStreamSynchronize
-    cuStreamWaitEvent cuThreadExchangeStreamCaptureMode
+    cuStreamDestroy_v2 cuStreamEndCapture cuStreamGetCaptureInfo_v2 cuStreamIsCapturing cuStreamQuery
+    cuStreamSynchronize cuStreamUpdateCaptureDependencies cuStreamWaitEvent
+    cuThreadExchangeStreamCaptureMode
 }
 
 // Newer than CUDA 12.0.

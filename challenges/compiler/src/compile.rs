@@ -134,8 +134,8 @@ pub struct Options {
     /// [`Compiled::donated`].
     pub donate: bool,
     /// Whether an attention in f16 or bf16 is a step in that type; else it is one in f32, between casts. A step in the
-    /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored, rounded,
-    /// as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
+    /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored,
+    /// rounded, as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
     pub narrow_attention: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
@@ -725,14 +725,14 @@ impl Compiled {
 
     /// The groups of ranks that it works with. Linked to its plan are first a group of all ranks, then these, in order.
     ///
-    /// A message goes to a rank that is so much further along its axis: the [plan](Self::plan) is that of the first rank
-    /// along each of them.
+    /// A message goes to a rank that is so much further along its axis: the [plan](Self::plan) is that of the first
+    /// rank along each of them.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// The plan of one rank, whose number along each of [`axes`](Self::axes) is given. Without messages it is the same on
-    /// every rank.
+    /// The plan of one rank, whose number along each of [`axes`](Self::axes) is given. Without messages it is the same
+    /// on every rank.
     pub(crate) fn plan_on_rank(&self, ranks: &[usize]) -> Arc<Plan> {
         let mut plan = self.plan.clone();
         if plan.steps.iter().any(|step| matches!(step, Step::Start(start) if peer_of(&start.what).is_some()))

@@ -51,14 +51,14 @@ fn name(choice: Choice) -> String {
         Choice::Batch => "batch".into(),
         Choice::Single => "single".into(),
         Choice::Packed => "packed".into(),
-        Choice::Way(way) => format!("way {way}"),
+        Choice::Algorithm(algorithm) => format!("algorithm {algorithm}"),
     }
 }
 
 /// The choice of a name in a file.
 fn named(text: &str) -> Option<Choice> {
-    let way = || Some(Choice::Way(text.strip_prefix("way ")?.parse().ok()?));
-    Choice::ALL.into_iter().find(|choice| name(*choice) == text).or_else(way)
+    let algorithm = || Some(Choice::Algorithm(text.strip_prefix("algorithm ")?.parse().ok()?));
+    Choice::ALL.into_iter().find(|choice| name(*choice) == text).or_else(algorithm)
 }
 
 /// The bytes of a regular file that is not too large.

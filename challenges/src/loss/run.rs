@@ -80,6 +80,13 @@ pub struct Results {
     pub chunks: Vec<usize>,
 }
 
+impl Results {
+    /// Bytes of the gradients.
+    pub fn gradient_bytes(&self) -> usize {
+        self.gradients.values().map(Buffer::bytes).sum()
+    }
+}
+
 /// A problem on a device. What is compiled for a chunk's length is kept from run to run.
 pub struct Runner<'a> {
     attempt: &'a dyn Chunked,

@@ -11,7 +11,8 @@ use kernels::tile::Element;
 use super::cuda::Attempt;
 use super::{Absmax, Nf4, Output, Solution, Weight};
 
-/// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU, and on a card the solution's last kernel.
+/// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU, and on a card the solution's last
+/// kernel.
 #[derive(Clone, Copy)]
 pub struct Dequantizer<'a>(pub &'a dyn Nf4);
 

@@ -15,9 +15,9 @@
 //!
 //! Kernels include "warpbook.cuh", which declares the weight they get; [`OnCard::argument`] is its twin here.
 
-use kernels::callee::{CardCallee, CardDequantizer, CardWeight};
+use kernels::callee::{Callee, CardCallee, CardDequantizer, CardWeight, HostCallee};
 use kernels::cuda::{
-    Allocation, Arguments, CudaError, Function, Gpu, Grid, Module, PRELUDE, Source, output_defines,
+    Allocation, Arguments, CudaError, Function, Gpu, Grid, Module, PRELUDE, Source, Stream, output_defines,
 };
 use kernels::tile::Element;
 
@@ -194,7 +194,7 @@ impl Kernel {
     /// # Errors
     /// A launch that the card refuses.
     pub fn run(&self, gpu: &Gpu, weight: &OnCard, out: u64) -> Result<(), CudaError> {
-        self.launch(gpu, &weight.parts(), out)
+        self.launch(gpu, gpu.stream(), &weight.parts(), out)
     }
 }
 
@@ -213,9 +213,23 @@ impl CardDequantizer for Kernel {
         }
     }
 
-    fn launch(&self, gpu: &Gpu, weight: &CardWeight, out: u64) -> Result<(), CudaError> {
+    fn launch(&self, gpu: &Gpu, stream: &Stream, weight: &CardWeight, out: u64) -> Result<(), CudaError> {
         let arguments = Arguments::new().raw(&argument(weight)).u64(out);
-        gpu.launch(&self.function, self.grid(gpu, weight.len)?, arguments)
+        gpu.launch_on(stream, &self.function, self.grid(gpu, weight.len)?, arguments)
+    }
+}
+
+impl Callee for Attempt {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        None
+    }
+
+    fn card(&self) -> Option<&dyn CardCallee> {
+        Some(self)
     }
 }
 

@@ -56,9 +56,10 @@ pub(crate) struct Options {
     pub output: Option<PathBuf>,
 }
 
-/// The device of a name.
+/// The device of a name; where `auto` passes a card over, that is said.
 pub(crate) fn opened(which: Which) -> Result<Box<dyn Device>, Failure> {
-    which.open().map_err(|reason| Failure::Device(format!("{which}: {reason}")))
+    let passed_over = |reason| warn(&format!("{which} runs on the CPU: {reason}"));
+    which.open(passed_over).map_err(|reason| Failure::Device(format!("{which}: {reason}")))
 }
 
 /// Says what went wrong; the words may be a stranger's.

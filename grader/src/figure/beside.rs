@@ -15,7 +15,7 @@ pub struct Row {
 }
 
 /// What is counted or timed: all logits, chunks, formula, rows, ratio.
-const ROWS: [(&str, [&str; 5]); 5] = [
+const ROWS: [(&str, [&str; 5]); 6] = [
     ("cross entropy", ["bytes.whole", "bytes.chunked", "bytes.formula", "bytes.rows", ""]),
     (
         "policy",
@@ -24,6 +24,10 @@ const ROWS: [(&str, [&str; 5]); 5] = [
     ("timed", ["timed.whole.bytes", "timed.chunked.bytes", "", "timed.rows", ""]),
     ("its time", ["timed.whole", "timed.chunked", "", "", "over_whole"]),
     ("published size", ["published.logits", SOME, "published.planned", "published.rows", ""]),
+    (
+        "published size, all of it run",
+        ["published.whole", "published.chunked", "published.planned", "published.rows", ""],
+    ),
 ];
 
 /// What was counted in a run of some of the tokens: only the formula is for all of them, as the logits are.

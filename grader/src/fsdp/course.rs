@@ -6,6 +6,7 @@ use super::{facts, items, work};
 use crate::attempts::Attempts;
 use crate::course::{Backend, Course, Takes};
 use crate::gather::Source;
+use crate::stub::Language;
 
 /// Challenge B. Its ranks are threads of one child: the transport that this version has between ranks is one of
 /// threads, each with a device of its own, and one process counts the bytes and the calls of all of them.
@@ -13,6 +14,7 @@ pub(crate) const COURSE: Course = Course {
     name: "fsdp",
     part: None,
     backend: Backend::Cpu,
+    language: Language::Rust,
     items,
     work: |child, attempts, source, item| match attempts.fsdp_attempt(source) {
         Ok(attempt) => work(child, attempt, attempts.companion_nf4(source), item),

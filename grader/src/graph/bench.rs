@@ -1,5 +1,6 @@
-//! The timed step: four layers of width 512, forward, backward and update, against the same step run operation by
-//! operation - without dead gradients, each other operation a launch, memory used again as soon as it is free.
+//! The timed step: four layers, forward, backward and update, against the same step run operation by operation -
+//! without dead gradients, each other operation a launch, memory used again as soon as it is free. On a CPU layers have
+//! a width of 512 and the sequence 512 tokens, on a card 2,048 and 2,048. A run has ended when the device has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,33 +11,35 @@ use challenges::nf4;
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
 use compiler::tune::Tuned;
-use kernels::Cpu;
+use kernels::Device;
 use kernels::cpu::Tick;
 use reference::graph::Graph;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::model::{Model, TIMED};
+use super::model::{Model, Sizes, TIMED, TIMED_ON_A_CARD};
 use super::{losses, shown};
 use crate::compare::{describe, sizes, upload};
+use crate::device::Processor;
 use crate::gather::{Child, Effort};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
 /// Times it and reports the numbers.
-pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
+pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Compile) {
     let effort = child.request.effort.clone();
+    let device = processor.timed();
     let begun = Begun::of(attempt);
     if let Some(step) = begun.lacks() {
         return child.unmeasured("graph.over_op_by_op", &format!("{step} is not written yet"));
     }
-    match crate::gather::caught(|| measure(attempt, &begun, &effort)) {
+    match crate::gather::caught(|| measure(&*device, &Timing::of(processor, &effort), attempt, &begun)) {
         Ok(Ok(seen)) => {
             report(child, &seen);
             shown::memory(child, &seen.compiled);
             shown::timeline(child, &seen.compiled, &seen.launch_times);
-            losses::run(child, attempt, &begun, effort.seed);
+            losses::run(child, &*device, attempt, &begun, effort.seed);
         }
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
             child.unmeasured("graph.over_op_by_op", &reason);
@@ -44,6 +47,25 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
         Err(crate::gather::Unwound::Hole(hole)) => {
             child.unmeasured("graph.over_op_by_op", &format!("not written yet: {hole}"));
         }
+    }
+}
+
+/// What is timed.
+struct Timing {
+    model: Sizes,
+    length: usize,
+    pairs: usize,
+    /// Runs of each before: a card captures what it runs again over the same memory.
+    warm_ups: usize,
+    seed: u64,
+}
+
+impl Timing {
+    fn of(processor: Processor, effort: &Effort) -> Self {
+        let (model, length) = if processor.is_card() { (TIMED_ON_A_CARD, 2048) } else { (TIMED, 512) };
+        let (length, pairs) = if effort.quick { (length / 4, 3) } else { (length, 2 * FEWEST_ROUNDS) };
+        let warm_ups = 1 + usize::from(processor.is_card());
+        Self { model, length, pairs: effort.samples.unwrap_or(pairs), warm_ups, seed: effort.seed }
     }
 }
 
@@ -61,15 +83,19 @@ struct Seen {
     launch_times: Vec<Duration>,
 }
 
-fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen, String> {
-    let model = Model::drawn(TIMED, effort.seed)?;
-    let length = if effort.quick { 128 } else { 512 };
+fn measure(
+    device: &dyn Device,
+    timing: &Timing,
+    attempt: &dyn Compile,
+    begun: &Begun,
+) -> Result<Seen, String> {
+    let Timing { length, pairs, warm_ups, seed, .. } = *timing;
+    let model = Model::drawn(timing.model, seed)?;
     let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
     let mut values = model.fixed(&step);
-    values.append(&mut model.tokens(length, &mut Random::named(effort.seed, "timed")));
-    let device = Cpu::new();
-    let given = upload(&device, &values).map_err(describe)?;
+    values.append(&mut model.tokens(length, &mut Random::named(seed, "timed")));
+    let given = upload(device, &values).map_err(describe)?;
     let sizes = sizes(&step, &values);
     let settings = begun.settings();
     let options = settings.options.unwrap_or(settings.level.options());
@@ -78,14 +104,15 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
     let compiling = start.micros() / 1e3;
     let mut tuned = Tuned::default();
     if begun.has("C.7") {
-        compiled.tune(attempt, &device, &mut tuned).map_err(describe)?;
+        compiled.tune(attempt, device, &mut tuned).map_err(describe)?;
     }
-    let (mut ours, mut theirs) =
-        (Bench::new(&device, compiled)?, Bench::new(&device, plain(&step, &sizes)?)?);
+    let (mut ours, mut theirs) = (Bench::new(device, compiled)?, Bench::new(device, plain(&step, &sizes)?)?);
     let (mut attempts, mut plains) = (Vec::new(), Vec::new());
-    ours.run(&given)?;
-    theirs.run(&given)?;
-    for pair in 0..effort.samples.unwrap_or(if effort.quick { 3 } else { 2 * FEWEST_ROUNDS }) {
+    for _ in 0..warm_ups {
+        ours.run(&given)?;
+        theirs.run(&given)?;
+    }
+    for pair in 0..pairs {
         let first = pair % 2 == 0; // two pairs are a round: attempt, baseline, baseline, attempt
         if first {
             attempts.push(ours.run(&given)?);
@@ -123,7 +150,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(device: &'a Cpu, compiled: Compiled) -> Result<Self, String> {
+    fn new(device: &'a dyn Device, compiled: Compiled) -> Result<Self, String> {
         let mut session = Session::new(&Solution, device, &nf4::DEQUANTIZER, Settings::default());
         let program = session.load_compiled(compiled).map_err(describe)?;
         Ok(Self { session, program })
@@ -131,8 +158,11 @@ impl<'a> Bench<'a> {
 
     /// One run, in milliseconds.
     fn run(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<f64, String> {
+        let device = self.session.device();
+        device.sync().map_err(describe)?;
         let start = Tick::now();
         self.session.run(self.program, inputs).map_err(describe)?;
+        device.sync().map_err(describe)?;
         Ok(start.micros() / 1e3)
     }
 

@@ -5,19 +5,19 @@ use challenges::graph::{Compile, HINTS, Solution, solution_text};
 use super::{facts, items, work};
 use crate::attempts::Attempts;
 use crate::course::{Backend, Course, Takes};
-use crate::gather::Source;
+use crate::device::Processor;
+use crate::gather::{Child, Source};
+use crate::stub::Language;
 
 /// Challenge C.
 pub(crate) const COURSE: Course = Course {
     name: "graph",
     part: None,
     backend: Backend::Cpu,
-    items,
-    work: |child, attempts, source, item| match attempts.graph_attempt(source) {
-        Ok(attempt) => work(child, attempt, attempts.companion_nf4(source), item),
-        Err(reason) => child.impossible(item, &reason),
-    },
-    facts,
+    language: Language::Rust,
+    items: |effort| items(effort, Backend::Cpu),
+    work: |child, attempts, source, item| work_on(child, attempts, source, item, Backend::Cpu),
+    facts: |seen| facts(seen, Backend::Cpu),
     step_through: |_, _, _| Err("a compiler is not single-stepped".into()),
     ranks: 1,
     memory_limit: 3 << 30, // the timed step operation by operation, twice
@@ -49,6 +49,25 @@ pub(crate) const COURSE: Course = Course {
     ],
     total: None,
 };
+
+/// Challenge C, its plans on a card.
+pub(crate) const ON_A_CARD: Course = Course {
+    backend: Backend::Cuda,
+    items: |effort| items(effort, Backend::Cuda),
+    work: |child, attempts, source, item| work_on(child, attempts, source, item, Backend::Cuda),
+    facts: |seen| facts(seen, Backend::Cuda),
+    memory_limit: 8 << 30, // of host memory; the driver itself takes several hundred MiB
+    ..COURSE
+};
+
+/// Does one item on a back end.
+fn work_on(child: &mut Child, attempts: &Attempts, source: Source, item: &str, backend: Backend) {
+    let attempt = attempts.graph_attempt(source);
+    match attempt.and_then(|attempt| Ok((attempt, Processor::of(child, backend)?))) {
+        Ok((attempt, on)) => work(child, on, attempt, attempts.companion_nf4(source), item),
+        Err(reason) => child.impossible(item, &reason),
+    }
+}
 
 impl Attempts {
     /// Hands in an attempt at challenge C.

@@ -2,21 +2,22 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
-use crate::evidence::{Seen, met, unmeasured, unmet};
+use crate::course::Backend;
+use crate::evidence::{OF_1B, Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Outcome};
+use crate::scorecard::{Basis, Check, Outcome};
 use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Compilations over the lengths that are too many: the published statement calls about 30 the limit.
 const EXCESSIVE: f64 = 30.0;
 
-/// The facts of C.
-pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
+/// The facts of C on a back end.
+pub(crate) fn facts(seen: &Seen<'_>, on: Backend) -> Facts {
     let names = crate::rubric::find("graph").map(crate::rubric::Rubric::facts).unwrap_or_default();
     if let Some(reason) = nothing_to_judge(seen) {
         return names.into_iter().map(|name| (name, unmeasured(&reason))).collect();
     }
-    let answer = Answer { seen };
+    let answer = Answer { seen, on };
     let facts = Facts::from([
         ("uses_flex_attention", answer.flex()),
         ("dynamic_sequence_length_works", answer.dynamic()),
@@ -33,7 +34,11 @@ pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
     // what is worth points rests on every guard; what costs some stays as it is
     let verdict = verdict(seen, [], &super::guards::NAMES);
     let costs = ["no_torch_compile_BnB", "excessive_recompilation"];
-    let judged = |(name, fact)| (name, if costs.contains(&name) { fact } else { verdict.judge(fact) });
+    let basis = answer.basis();
+    let judged = |(name, fact)| {
+        let fact = if costs.contains(&name) { fact } else { verdict.judge(fact) };
+        (name, Fact { basis, ..fact })
+    };
     facts.into_iter().map(judged).collect()
 }
 
@@ -51,9 +56,16 @@ fn nothing_to_judge(seen: &Seen<'_>) -> Option<String> {
 
 struct Answer<'a> {
     seen: &'a Seen<'a>,
+    on: Backend,
 }
 
 impl Answer<'_> {
+    /// On a card a small model stands in for the published one of 1B.
+    fn basis(&self) -> Option<Basis> {
+        let is_of_1b = OF_1B.contains(&self.count("parameters"));
+        (self.on == Backend::Cuda && !is_of_1b).then_some(Basis::StandIn)
+    }
+
     fn count(&self, name: &str) -> f64 {
         self.seen.value(&format!("graph.{name}")).unwrap_or(0.0)
     }
@@ -137,6 +149,9 @@ impl Answer<'_> {
             Some(whose) if whose > 0.0 => {
                 self.verdict(true, "the dequantiser is that of the attempt at A, which is right", &[])
             }
+            _ if self.on == Backend::Cuda => unmet(
+                "the dequantiser is the kernel of the solution of A: that of an attempt is not taken along",
+            ),
             _ => unmet(
                 "the dequantiser is that of the solution of A: no attempt at A was handed in that is right",
             ),

@@ -7,7 +7,7 @@ use challenges::nf4;
 use compiler::calls::compilations;
 use compiler::compile::Level;
 use compiler::session::{Session, Settings};
-use kernels::Cpu;
+use kernels::Device;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
 
@@ -17,28 +17,28 @@ use crate::compare::{describe, upload};
 use crate::random::Random;
 use crate::table;
 
-/// What a guard does; `seed` is that of the run.
-type Guard = fn(&dyn Compile, u64) -> Verdict;
+/// What a guard does on a device; the number is the run's seed.
+type Guard = fn(&dyn Compile, &dyn Device, u64) -> Verdict;
 
 /// `Some` says what was caught.
 type Verdict = Result<Option<String>, String>;
 
 /// The guards of C.
 const GUARDS: [(&str, Guard); 6] = [
-    ("a fallback that hides", |attempt, _| hidden_fallback(attempt)),
-    ("a guard on values", |attempt, _| guard_on_values(attempt)),
+    ("a fallback that hides", |attempt, _, _| hidden_fallback(attempt)),
+    ("a guard on values", |attempt, _, _| guard_on_values(attempt)),
     ("a recompilation that is not counted", uncounted),
-    ("an eager loss", eager_loss),
-    ("answers of the examples", |attempt, _| baked(attempt)),
-    ("right on the checked programs only", unseen),
+    ("an eager loss", |attempt, _, seed| eager_loss(attempt, seed)),
+    ("answers of the examples", |attempt, _, _| baked(attempt)),
+    ("right on the checked programs only", |attempt, _, seed| unseen(attempt, seed)),
 ];
 
 /// Their names.
 pub(super) const NAMES: [&str; 6] = table::names(&GUARDS);
 
 /// Runs one guard.
-pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Verdict {
-    table::find(&GUARDS, name)?(attempt, seed)
+pub(super) fn run(name: &str, attempt: &dyn Compile, device: &dyn Device, seed: u64) -> Verdict {
+    table::find(&GUARDS, name)?(attempt, device, seed)
 }
 
 /// What a program does outside of the graph is counted by the program itself.
@@ -90,7 +90,7 @@ fn guard_on_values(attempt: &dyn Compile) -> Verdict {
 }
 
 /// Everything that is compiled is counted here as well.
-fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
+fn uncounted(attempt: &dyn Compile, device: &dyn Device, seed: u64) -> Verdict {
     let begun = Begun::of(attempt);
     if let Some(step) = begun.lacks() {
         return Err(format!("{step} is not written yet"));
@@ -101,9 +101,8 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
         let low = x.matmul(&tape.input("a", Dtype::F32, [8_usize, 8]));
         tape.output("y", &low.softmax(1));
     })?;
-    let device = Cpu::with_threads(2);
     let settings = Settings { level: Level::O3, ..begun.settings() };
-    let mut session = Session::new(attempt, &device, &nf4::DEQUANTIZER, settings);
+    let mut session = Session::new(attempt, device, &nf4::DEQUANTIZER, settings);
     let program = session.load(&made).map_err(describe)?;
     let mut random = Random::named(seed, "uncounted");
     let before = compilations();
@@ -113,7 +112,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
             ("x".to_owned(), numbers(&[length, 8], random.unit())),
             ("a".to_owned(), numbers(&[8, 8], 0.3)),
         ]);
-        session.run(program, &upload(&device, &values).map_err(describe)?).map_err(describe)?;
+        session.run(program, &upload(device, &values).map_err(describe)?).map_err(describe)?;
     }
     let (done, counted) = (compilations() - before, session.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))

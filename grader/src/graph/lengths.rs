@@ -1,24 +1,26 @@
 //! The whole compiler at work: a QLoRA step, captured once and run at a hundred lengths.
 //!
-//! Every result is compared with the same step run operation by operation, compiled for its own length without padding,
-//! fusion or attention of its own; at short lengths also with the interpreter.
+//! Every result is compared with the same step run operation by operation on a CPU, compiled for its own length without
+//! padding, fusion or attention of its own; at short lengths also with the interpreter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use challenges::graph::{Compile, Solution};
-use challenges::nf4::{self, Dequantizer, Nf4};
+use challenges::nf4::{self, Nf4};
 use compiler::calls::compilations;
 use compiler::compile::{Compiled, Level, Options};
-use compiler::session::{DeviceTensor, Io, Session, Settings};
+use compiler::session::{Io, Outputs, Session, Settings};
 use kernels::Cpu;
 use kernels::plan::Step;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Data, Graph, interpret};
+use reference::graph::{Data, Graph, Id, interpret};
 
 use super::begun::Begun;
+use super::counting::{Calls, Counting, CountingCallee};
 use super::model::{Model, TINY};
 use crate::compare::{describe, upload};
-use crate::gather::Child;
+use crate::device::Processor;
+use crate::gather::{Child, Effort, Source};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -33,9 +35,13 @@ const LONGEST: [usize; 2] = [768, 160];
 const NEAR: f64 = 2e-5;
 
 /// Runs it and reports what was seen.
-pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>) {
+pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Compile, own: Option<&dyn Nf4>) {
     let seed = child.request.effort.seed;
-    let own = own.filter(|own| crate::nf4::is_right(*own, seed));
+    let is_called = |own: &&dyn Nf4| match child.request.source {
+        Source::Own if processor.is_card() => false, // there the kernel is called, which is the solution's
+        Source::Own | Source::Solution => crate::nf4::is_right(*own, seed),
+    };
+    let own = own.filter(is_called);
     let own = own.map(crate::nf4::answer);
     let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
     let begun = Begun::of(attempt);
@@ -44,7 +50,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4
     }
     let effort = child.request.effort.clone();
     let longest = LONGEST[usize::from(effort.quick || effort.model.is_some())];
-    let run = || Run::new(attempt, &begun, effort.model.as_deref(), seed)?.all(dequantizer, longest);
+    let run = || Run::new(processor, attempt, &begun, &effort)?.all(dequantizer, longest);
     let seen = match crate::gather::caught(run) {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) => return child.unmeasured("graph.lengths", &reason),
@@ -72,49 +78,54 @@ struct Seen {
 
 /// A step and everything that it is run with.
 struct Run<'a> {
+    processor: Processor,
     attempt: &'a dyn Compile,
     begun: &'a Begun,
     model: Model,
     breaks: usize,
     step: Graph,
     fixed: Values<f32>,
+    is_own_model: bool,
     seed: u64,
 }
 
 impl<'a> Run<'a> {
     fn new(
+        processor: Processor,
         attempt: &'a dyn Compile,
         begun: &'a Begun,
-        model: Option<&str>,
-        seed: u64,
+        effort: &Effort,
     ) -> Result<Self, String> {
+        let (seed, model) = (effort.seed, effort.model.as_deref());
+        let is_own_model = model.is_some();
         let model = model.map_or_else(|| Model::drawn(TINY, seed), |model| Model::open(model, seed))?;
         let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
         let step = Model::step(captured.graph)?;
         let fixed = model.fixed(&step);
-        Ok(Self { attempt, begun, breaks: captured.breaks.len(), model, step, fixed, seed })
+        let breaks = captured.breaks.len();
+        Ok(Self { processor, attempt, begun, model, breaks, step, fixed, is_own_model, seed })
     }
 
     fn all(&self, dequantizer: &dyn Nf4, longest: usize) -> Result<Seen, String> {
-        let device = Cpu::new();
+        let (device, host) = (self.processor.timed(), Cpu::new());
         let settings = self.begun.settings();
         let exact = settings.exact;
-        let counted = Counted::default();
-        let counting = Counting { inner: dequantizer, counted: &counted };
-        let dequantizer = Dequantizer(&counting);
-        let mut session = Session::new(self.attempt, &device, &dequantizer, settings);
+        let counting = Counting { inner: dequantizer, calls: Calls::default() };
+        let dequantizer = CountingCallee::of(&counting);
+        let mut session = Session::new(self.attempt, &*device, &dequantizer, settings);
         let program = session.load(&self.step).map_err(describe)?;
         let options = Options { flex: false, ..Level::O1.options() };
         let plain = Settings { options: Some(options), exact: true, ..Settings::default() };
-        let mut plain = Session::new(&Solution, &device, &nf4::DEQUANTIZER, plain);
+        let mut plain = Session::new(&Solution, &host, &nf4::DEQUANTIZER, plain);
         let plain_step = plain.load(&self.step).map_err(describe)?;
         let mut random = Random::named(self.seed, "lengths");
         let (mut right, mut wrong) = (0, None);
         for session in [&mut session, &mut plain] {
-            for (name, tensor) in self.model.upload_fixed(&device, &self.fixed)? {
+            for (name, tensor) in self.model.upload_fixed(session.device(), &self.fixed)? {
                 session.keep(&name, tensor);
             }
         }
+        let (mut calls, mut called) = (0, 0);
         let lengths = if exact { 1 } else { LENGTHS };
         let mut hidden = 0;
         let mut last = None;
@@ -122,15 +133,17 @@ impl<'a> Run<'a> {
             let length =
                 if number == 0 { 7 } else { 1 + random.below(longest.min(self.model.spec.config.positions)) };
             let tokens = self.model.tokens(length, &mut random);
-            let inputs = upload(&device, &tokens).map_err(describe)?;
-            let before = (compilations(), session.counters().compilations);
-            let got =
-                session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
-            let after = (compilations(), session.counters().compilations);
+            let inputs = upload(&*device, &tokens).map_err(describe)?;
+            let before = (compilations(), session.counters().compilations, counting.calls.count());
+            let got = self.arrays(&session.run(program, &inputs).map_err(describe)?)?;
+            let after = (compilations(), session.counters().compilations, counting.calls.count());
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
-            let want =
-                plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
-            let mut fault = difference(&self.step, &got, &want);
+            if !self.processor.is_card() || after.1 > before.1 {
+                (calls, called) = (calls + after.2 - before.2, called + 1); // a card may replay what it has captured
+            }
+            let on_the_host = upload(&host, &tokens).map_err(describe)?;
+            let want = self.arrays(&plain.run(plain_step, &on_the_host).map_err(describe)?)?;
+            let mut fault = difference(&got, &want);
             if fault.is_none() && length < 16 {
                 fault = self.meaning(&tokens, &got)?;
             }
@@ -157,50 +170,45 @@ impl<'a> Run<'a> {
             ("nodes", last.graph.nodes().len()),
             ("layers", layers),
             ("dequantized", counters.dequantized),
-            ("dequantizer_calls", counted.0.load(std::sync::atomic::Ordering::Relaxed) / lengths),
+            ("dequantizer_calls", calls / called.max(1)),
             ("trials", counters.trials),
             ("questions", session.tuned().asked),
             ("answers", session.tuned().answers().len()),
             ("tuning_us", counters.tuning.as_micros() as usize),
         ]);
+        if self.is_own_model {
+            numbers.insert("parameters", self.model.parameters());
+        }
         if !exact {
             numbers.insert("buckets", session.buckets(program, "T").len());
         }
         Ok(Seen { numbers, wrong })
     }
 
+    /// All outputs of the step.
+    fn arrays(&self, outputs: &Outputs<'_>) -> Result<Values<f32>, String> {
+        let array = |(name, _): &(String, Id)| Ok((name.clone(), outputs.array(name).map_err(describe)?));
+        self.step.outputs().iter().map(array).collect()
+    }
+
     /// Where a result is not what the interpreter says.
-    fn meaning(
-        &self,
-        tokens: &Values<f32>,
-        got: &BTreeMap<String, DeviceTensor>,
-    ) -> Result<Option<String>, String> {
+    fn meaning(&self, tokens: &Values<f32>, got: &Values<f32>) -> Result<Option<String>, String> {
         let mut values: Values<f64> = Values::new();
         for (name, value) in self.fixed.iter().chain(tokens) {
             values.insert(name.clone(), value.widened());
         }
         let want = interpret(&self.step, &values).map_err(describe)?;
         let loss = self.step.outputs().iter().position(|(name, _)| name == "loss").unwrap_or(0);
-        let (got, want) = (float(&got["loss"]), want[loss].wide()[0]);
+        let (got, want) = (got["loss"].wide()[0], want[loss].wide()[0]);
         let near = (got - want).abs() <= NEAR * want.abs();
         Ok((!near).then(|| format!("the loss is {got}, the interpreter says {want}")))
     }
 }
 
 /// Where an output is further from the run operation by operation than it may be.
-fn difference(
-    step: &Graph,
-    got: &BTreeMap<String, DeviceTensor>,
-    want: &BTreeMap<String, DeviceTensor>,
-) -> Option<String> {
-    step.outputs().iter().find_map(|(name, id)| {
-        let dtype = step.ty(*id).dtype;
-        let array = |from: &BTreeMap<String, DeviceTensor>| {
-            let given = &from[name];
-            Array::from_memory(dtype, &given.shape, given.buffer.view::<u8>())
-        };
-        let (got, want) = (array(got), array(want));
-        let (Data::Float(got), Data::Float(want)) = (&got.data, &want.data) else { return None };
+fn difference(got: &Values<f32>, want: &Values<f32>) -> Option<String> {
+    want.iter().find_map(|(name, want)| {
+        let (Data::Float(got), Data::Float(want)) = (&got.get(name)?.data, &want.data) else { return None };
         let largest = want.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
         let far = |i: &usize| {
             let (got, want) = (got[*i], want[*i]);
@@ -232,45 +240,4 @@ fn scopes(compiled: &Compiled, layers: usize) -> BTreeMap<&'static str, usize> {
         ("flex_launches", steps.iter().filter(flex).count()),
         ("products", products),
     ])
-}
-
-fn float(given: &DeviceTensor) -> f64 {
-    given.buffer.view::<f32>().first().map_or(f64::NAN, |x| f64::from(*x))
-}
-
-/// Calls.
-#[derive(Default)]
-struct Counted(std::sync::atomic::AtomicUsize);
-
-/// A dequantiser whose calls are counted.
-struct Counting<'a> {
-    inner: &'a dyn Nf4,
-    counted: &'a Counted,
-}
-
-impl Nf4 for Counting<'_> {
-    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
-        self.inner.unpack(packed, codes);
-    }
-
-    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
-        self.inner.look_up(codes, table, values);
-    }
-
-    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
-        self.inner.block(packed, table, absmax, values);
-    }
-
-    fn absmax(&self, absmax: &nf4::Absmax<'_>, block: usize) -> f32 {
-        self.inner.absmax(absmax, block)
-    }
-
-    fn dequantize(&self, cpu: &Cpu, weight: &nf4::Weight<'_>, out: nf4::Output<'_>) {
-        self.inner.dequantize(cpu, weight, out);
-    }
-
-    fn dequantize_fast(&self, cpu: &Cpu, weight: &nf4::Weight<'_>, out: nf4::Output<'_>) {
-        self.counted.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.inner.dequantize_fast(cpu, weight, out);
-    }
 }

@@ -5,7 +5,7 @@ use challenges::nf4;
 use challenges::train::Trainer;
 use compiler::compile::{Level, Options};
 use compiler::session::Settings;
-use kernels::Cpu;
+use kernels::Device;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
@@ -21,8 +21,8 @@ const LENGTH: usize = 24;
 const BATCHES: usize = 2;
 
 /// Runs it and reports both series; says nothing where it cannot be run, for nothing rests on it.
-pub(super) fn run(child: &mut Child, attempt: &dyn Compile, begun: &Begun, seed: u64) {
-    let Ok(Ok(series)) = crate::gather::caught(|| both(attempt, begun, seed)) else { return };
+pub(super) fn run(child: &mut Child, device: &dyn Device, attempt: &dyn Compile, begun: &Begun, seed: u64) {
+    let Ok(Ok(series)) = crate::gather::caught(|| both(device, attempt, begun, seed)) else { return };
     for (name, samples) in series {
         if let Some(last) = samples.last().copied().filter(|_| samples.iter().all(|loss| loss.is_finite())) {
             let measurement = Measurement { value: last, unit: "nats".into(), interval: None, samples };
@@ -31,7 +31,12 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, begun: &Begun, seed:
     }
 }
 
-fn both(attempt: &dyn Compile, begun: &Begun, seed: u64) -> Result<[(&'static str, Vec<f64>); 2], String> {
+fn both(
+    device: &dyn Device,
+    attempt: &dyn Compile,
+    begun: &Begun,
+    seed: u64,
+) -> Result<[(&'static str, Vec<f64>); 2], String> {
     let model = Model::drawn(TINY, seed)?;
     let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
@@ -41,10 +46,9 @@ fn both(attempt: &dyn Compile, begun: &Begun, seed: u64) -> Result<[(&'static st
     let Settings { options, level, .. } = begun.settings();
     let own = options.unwrap_or(level.options());
     let plain = Options { flex: false, ..Level::O1.options() };
-    let device = Cpu::new();
     let train = |passes: &dyn Compile, options: Options| {
         let settings = Settings { options: Some(options), exact: true, ..Settings::default() };
-        let trainer = Trainer::new(passes, &device, &nf4::DEQUANTIZER, settings, &step, &start);
+        let trainer = Trainer::new(passes, device, &nf4::DEQUANTIZER, settings, &step, &start);
         train(trainer.map_err(describe)?, &batches)
     };
     Ok([("compiled", train(attempt, own)?), ("op_by_op", train(&Solution, plain)?)])

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use challenges::weights;
 use compiler::session::DeviceTensor;
-use kernels::Cpu;
+use kernels::Device;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
 use reference::llama::train::{self, Recipe};
@@ -40,6 +40,9 @@ pub(crate) const TINY: Sizes = Sizes { layers: 2, hidden: 32, heads: 2, vocab: 9
 /// What is timed.
 pub(crate) const TIMED: Sizes = Sizes { layers: 4, hidden: 512, heads: 8, vocab: 512 };
 
+/// The same on a card, for which the other one's products are microseconds: as wide as a Llama of 1B.
+pub(crate) const TIMED_ON_A_CARD: Sizes = Sizes { layers: 4, hidden: 2048, heads: 32, vocab: 4096 };
+
 /// The longest sequence that a drawn model is made for.
 pub(crate) const LONGEST: usize = 4096;
 
@@ -64,10 +67,36 @@ impl Sizes {
     }
 }
 
+/// The shape of Llama 3.2 1B: 1.24 billion numbers, those of its layers in NF4.
+pub(crate) fn llama_1b() -> Config {
+    Config {
+        vocab: 128_256,
+        hidden: 2048,
+        intermediate: 8192,
+        layers: 16,
+        heads: 32,
+        key_heads: 8,
+        head_dim: 64,
+        positions: 131_072,
+        norm_eps: 1e-5,
+        rope: Rope {
+            theta: 500_000.0,
+            scaling: Scaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original: 8192 },
+        },
+        tied: true,
+        quantized: true,
+    }
+}
+
 impl Model {
     /// A drawn one.
     pub fn drawn(sizes: Sizes, seed: u64) -> Result<Self, String> {
-        let (config, hidden) = (sizes.config(), sizes.hidden);
+        Self::of_config(sizes.config(), seed)
+    }
+
+    /// A drawn one of any shape.
+    pub fn of_config(config: Config, seed: u64) -> Result<Self, String> {
+        let hidden = config.hidden;
         let mut random = Random::named(seed, "weights");
         let (mut storages, mut values) = (BTreeMap::new(), Values::new());
         for spec in config.tensor_specs() {
@@ -162,7 +191,7 @@ impl Model {
     /// [`Self::fixed`] in a device's memory. The weights of a reader's own checkpoint go there as they are stored.
     pub fn upload_fixed(
         &self,
-        device: &Cpu,
+        device: &dyn Device,
         fixed: &Values<f32>,
     ) -> Result<BTreeMap<String, DeviceTensor>, String> {
         let mut tensors = self.upload_weights(device)?;
@@ -173,7 +202,7 @@ impl Model {
     }
 
     /// Every weight in a device's memory: those of a reader's own checkpoint as they are stored.
-    pub fn upload_weights(&self, device: &Cpu) -> Result<BTreeMap<String, DeviceTensor>, String> {
+    pub fn upload_weights(&self, device: &dyn Device) -> Result<BTreeMap<String, DeviceTensor>, String> {
         if let Some(llama) = &self.stored {
             return weights::load(device, llama).map_err(|error| error.to_string());
         }

@@ -1,34 +1,63 @@
-//! Time against bytes over chunk sizes: hidden 512, vocabulary 32,000, 2,048 tokens, everything trained.
+//! Time against bytes over chunk sizes, everything trained. On a CPU: hidden 512, vocabulary 32,000, 2,048 tokens. On a
+//! card: hidden 1,024, vocabulary 64,000, 8,192 tokens, logits of 2 GiB, so that the work of a chunk and not its launch
+//! is what takes time.
 //!
 //! Two sizes are timed in pairs: all tokens in one chunk, and what the attempt chooses for a tenth of its bytes. The
-//! others are run whole once each, for the picture.
+//! others are run whole once each, for the picture. A run has ended when the device has.
 
 use challenges::graph;
-use challenges::loss::run::{Hidden, Job, Runner, Size};
+use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Solution};
-use kernels::bytes::Peak;
 use kernels::cpu::Tick;
-use kernels::{Buffer, Cpu};
+use kernels::{Buffer, Device};
 use reference::loss::Reduction;
 
-use super::case::{Case, Sizes};
+use super::bytes::Meter;
+use super::case::{Case, Sizes, Trial};
 use super::checks::plain;
 use crate::compare::describe;
+use crate::device::Processor;
 use crate::gather::{Child, Effort, Unwound, caught};
 use crate::random::Random;
 use crate::scorecard::Measurement;
-use crate::timing::{Pairs, median, speedup};
+use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
-/// The timed problem.
-const SIZES: Sizes = Sizes { rows: 2048, width: 512, vocab: 32_000 };
+/// What is timed.
+struct Timing {
+    sizes: Sizes,
+    /// Pairs of runs: two are a round.
+    pairs: usize,
+    /// Whether each size runs once more before: a card captures what it runs the second time.
+    warms: bool,
+}
+
+impl Timing {
+    /// On a CPU a pair takes seconds: too few rounds for an interval.
+    const CPU: Self = Self { sizes: Sizes { rows: 2048, width: 512, vocab: 32_000 }, pairs: 4, warms: false };
+
+    const CARD: Self = Self {
+        sizes: Sizes { rows: 8192, width: 1024, vocab: 64_000 },
+        pairs: 2 * FEWEST_ROUNDS,
+        warms: true,
+    };
+
+    fn of(processor: Processor, effort: &Effort) -> Self {
+        let Self { sizes, pairs, warms } = if processor.is_card() { Self::CARD } else { Self::CPU };
+        let (sizes, pairs) =
+            if effort.quick { (Sizes { rows: sizes.rows / 8, ..sizes }, 2) } else { (sizes, pairs) };
+        Self { sizes, pairs: effort.samples.unwrap_or(pairs), warms }
+    }
+}
 
 /// The part of the whole run's bytes that chunks may take.
 const PART: usize = 10;
 
 /// Times it and reports the numbers.
-pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
+pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked) {
     let effort = child.request.effort.clone();
-    match caught(|| measure(attempt, &effort)) {
+    let timing = Timing::of(processor, &effort);
+    let device = processor.timed();
+    match caught(|| measure(Trial { attempt, device: &*device }, &timing, &effort)) {
         Ok(Ok(seen)) => report(child, &seen),
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured("loss.over_whole", &reason),
         Err(Unwound::Hole(hole)) => child.unmeasured("loss.over_whole", &format!("not written yet: {hole}")),
@@ -52,6 +81,7 @@ struct Seen {
 /// The problem on a device, with what is compiled for one size of chunk.
 struct Bench<'a> {
     case: &'a Case,
+    device: &'a dyn Device,
     runner: Runner<'a>,
     hidden: &'a Buffer,
     given: &'a std::collections::BTreeMap<String, compiler::session::DeviceTensor>,
@@ -59,28 +89,40 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn run(&mut self) -> Result<Timed, String> {
-        self.counted(&Peak::begin().ok_or(super::bytes::NO_PEAK)?)
+    /// One run, with its bytes.
+    fn counted(&mut self) -> Result<Timed, String> {
+        self.counted_by(&Meter::begin(self.device)?)
     }
 
     /// The first whole run of a size. Two chunks of it run before: they compile, allocate and touch what every further
     /// chunk uses, so that the one whole run gives the time, and both together the bytes.
     fn first_run(&mut self) -> Result<Timed, String> {
         let two: Vec<bool> = (0..self.case.counts.len()).map(|row| row < 2 * self.size).collect();
-        let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
+        let meter = Meter::begin(self.device)?;
         let job = Job { counts: &two, ..self.job() };
         self.runner.run(job).map_err(describe)?;
-        self.counted(&peak)
+        self.counted_by(&meter)
     }
 
-    /// One run, with the bytes since `peak` began.
-    fn counted(&mut self, peak: &Peak) -> Result<Timed, String> {
-        let start = Tick::now();
+    /// One run, with the bytes since a meter began.
+    fn counted_by(&mut self, meter: &Meter<'_>) -> Result<Timed, String> {
+        let (milliseconds, results) = self.run()?;
+        Ok(Timed { milliseconds, bytes: meter.taken(results.gradient_bytes())?.peak })
+    }
+
+    /// One run, in milliseconds.
+    fn run(&mut self) -> Result<(f64, Results), String> {
         let job = self.job();
+        self.device.sync().map_err(describe)?;
+        let start = Tick::now();
         let results = self.runner.run(job).map_err(describe)?;
-        let milliseconds = start.micros() / 1e3;
-        let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-        Ok(Timed { milliseconds, bytes: peak.bytes().saturating_sub(returned) })
+        self.device.sync().map_err(describe)?;
+        Ok((start.micros() / 1e3, results))
+    }
+
+    /// One run of which the bytes are known.
+    fn timed(&mut self, bytes: usize) -> Result<Timed, String> {
+        self.run().map(|(milliseconds, _)| Timed { milliseconds, bytes })
     }
 
     fn job(&self) -> Job<'a> {
@@ -88,26 +130,27 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
-    let sizes = if effort.quick { Sizes { rows: 256, ..SIZES } } else { SIZES };
+fn measure(on: Trial<'_>, timing: &Timing, effort: &Effort) -> Result<Seen, String> {
+    let Trial { attempt, device } = on;
+    let Timing { sizes, pairs, warms } = *timing;
     let case =
         Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, &mut Random::named(effort.seed, "timed"));
     let case = Case { counts: vec![true; sizes.rows], ..case }.labelled();
-    let device = Cpu::new();
-    let (hidden, given) = case.given(&device)?;
+    let (hidden, given) = case.given(device)?;
     let bench = |size| Bench {
         case: &case,
-        runner: Runner::new(&device, &graph::Solution, attempt, &case.problem),
+        device,
+        runner: Runner::new(device, &graph::Solution, attempt, &case.problem),
         hidden: &hidden,
         given: &given,
         size,
     };
     let mut all = bench(sizes.rows);
-    let first = all.run()?;
+    let first = all.counted()?;
     let budget = Size::Bytes(first.bytes / PART);
     let rows = match caught(|| bench(1).runner.size(budget, sizes.rows)) {
         Err(Unwound::Hole(_)) => {
-            Runner::new(&device, &graph::Solution, &Solution, &case.problem).size(budget, sizes.rows)
+            Runner::new(device, &graph::Solution, &Solution, &case.problem).size(budget, sizes.rows)
         }
         Err(Unwound::Panic(message)) => return Err(message),
         Ok(rows) => rows,
@@ -115,16 +158,20 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
     let rows = rows.map_err(describe)?;
     bench(rows).run()?; // what products keep for good is there from here on
     let mut own = bench(rows);
-    let bytes = [own.run()?.bytes, first.bytes];
+    let bytes = [own.counted()?.bytes, first.bytes];
+    if warms {
+        all.run()?;
+        own.run()?;
+    }
     let (mut chunked, mut whole) = (Vec::new(), Vec::new());
-    for pair in 0..effort.samples.unwrap_or(if effort.quick { 2 } else { 4 }) {
-        let one_first = pair % 2 == 0; // two pairs are a round, too few of them for an interval
+    for pair in 0..pairs {
+        let one_first = pair % 2 == 0;
         if one_first {
-            chunked.push(Timed { bytes: bytes[0], ..own.run()? });
+            chunked.push(own.timed(bytes[0])?);
         }
-        whole.push(Timed { bytes: bytes[1], ..all.run()? });
+        whole.push(all.timed(bytes[1])?);
         if !one_first {
-            chunked.push(Timed { bytes: bytes[0], ..own.run()? });
+            chunked.push(own.timed(bytes[0])?);
         }
     }
     drop((own, all));

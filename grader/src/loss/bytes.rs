@@ -1,23 +1,25 @@
-//! Bytes above inputs and returned gradients, counted by the process's allocator: whole and chunked.
+//! Bytes above inputs and returned gradients, whole and chunked: on a CPU the process's allocator counts them, on a card
+//! the device's pool, and the driver is asked how much of its memory is gone meanwhile.
 
 use challenges::graph;
 use challenges::loss::run::{Hidden, Runner, Size, bucket};
 use challenges::loss::{Chunked, Cost, Sampled, Solution};
 use kernels::bytes::Peak;
-use kernels::{Buffer, Cpu};
+use kernels::{Device, DeviceError, Watermark};
 use reference::loss::{Clip, Policy, Reduction};
 
-use super::case::{Case, Sizes};
+use super::case::{Case, Sizes, Trial};
 use super::checks::plain;
 use crate::compare::describe;
+use crate::device::Processor;
 use crate::gather::{Child, Unwound, caught};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
 /// What was counted.
 pub(super) struct Counted {
-    /// The largest number of bytes above inputs and returned gradients.
-    pub peak: usize,
+    /// What the run took.
+    pub taken: Taken,
     /// What the formula says of it.
     pub formula: usize,
     /// Rows of a chunk.
@@ -26,28 +28,56 @@ pub(super) struct Counted {
     pub once: usize,
 }
 
-/// Why a peak is not counted.
-pub(super) const NO_PEAK: &str = "too many peaks are counted already";
+/// What a run took above inputs and returned gradients, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    /// The most of the device's memory at once.
+    pub peak: usize,
+    /// What the driver lacks after the run, if it tells.
+    pub driver: Option<usize>,
+    /// The most of the process's own memory at once: on a CPU the same as `peak`.
+    pub host: usize,
+}
+
+/// Counts what a run takes.
+pub(super) struct Meter<'a> {
+    device: Box<dyn Watermark + 'a>,
+    host: Peak,
+}
+
+impl<'a> Meter<'a> {
+    /// Begins to count.
+    pub fn begin(device: &'a dyn Device) -> Result<Self, String> {
+        let host = Peak::begin().ok_or(DeviceError::Watermarks).map_err(describe)?;
+        Ok(Self { host, device: device.watermark().map_err(describe)? })
+    }
+
+    /// What was taken so far above the gradients that a run returned.
+    pub fn taken(&self, returned: usize) -> Result<Taken, String> {
+        let bytes = |counted: u64| (counted as usize).saturating_sub(returned);
+        let driver = self.device.driver_bytes().map_err(describe)?.map(bytes);
+        Ok(Taken { peak: bytes(self.device.bytes()), driver, host: self.host.bytes() })
+    }
+}
 
 /// A run of so many rows at a time. It is counted the second time, on a device that has computed before: what the
 /// device's products keep for good is there by then, and is [`Counted::once`].
-pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result<Counted, String> {
-    let device = Cpu::with_threads(2);
-    let (hidden, given) = case.given(&device)?;
+pub(super) fn counted(case: &Case, on: Trial<'_>, size: usize) -> Result<Counted, String> {
+    let Trial { attempt, device } = on;
+    let (hidden, given) = case.given(device)?;
     let count = || -> Result<Counted, String> {
-        let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+        let mut runner = Runner::new(device, &graph::Solution, attempt, &case.problem);
         let costs = runner.costs(Size::Rows(size), case.counts.len()).map_err(describe)?;
-        let peak = Peak::begin().ok_or(NO_PEAK)?;
-        let results =
-            runner.run(case.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(describe)?;
-        let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-        let peak = peak.bytes().saturating_sub(returned);
+        let meter = Meter::begin(device)?;
+        let job = case.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size));
+        let results = runner.run(job).map_err(describe)?;
+        let taken = meter.taken(results.gradient_bytes())?;
         let formula = highest(&costs, bucket(results.chunks.iter().copied().max().unwrap_or(0)));
-        Ok(Counted { peak, formula, size, once: 0 })
+        Ok(Counted { taken, formula, size, once: 0 })
     };
     let first = count()?;
     let second = count()?;
-    Ok(Counted { once: first.peak.saturating_sub(second.peak), ..second })
+    Ok(Counted { once: first.taken.peak.saturating_sub(second.taken.peak), ..second })
 }
 
 /// The bytes of a chunk of n rows.
@@ -63,13 +93,15 @@ const SIZES: Sizes = Sizes { rows: 1024, width: 64, vocab: 131_072 };
 const PART: usize = 4;
 
 /// Counts cross entropy and a policy, and reports both.
-pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
+pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked) {
+    let device = processor.checked();
+    let on = Trial { attempt, device: &*device };
     let seed = child.request.effort.seed;
     let vocab = if child.request.effort.quick { SIZES.vocab / 4 } else { SIZES.vocab };
     let sizes = Sizes { vocab, ..SIZES };
     let random = &mut Random::named(seed, "bytes");
     let entropy = plain(vocab, Reduction::Mean).map(|loss| Case::drawn(loss, sizes, random));
-    report(child, "bytes", || both(&entropy?, attempt));
+    report(child, "bytes", || both(&entropy?, on));
     let sampled = Sampled {
         sequences: 16,
         length: SIZES.rows / 16,
@@ -80,27 +112,27 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     };
     report(child, "policy.bytes", || {
         let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(describe)?;
-        both(&Case::drawn(loss, sizes, random), attempt)
+        both(&Case::drawn(loss, sizes, random), on)
     });
 }
 
 /// All rows at once, and as many as fit in a quarter of that.
-fn both(case: &Case, attempt: &dyn Chunked) -> Result<[Counted; 2], String> {
-    let whole = counted(case, attempt, case.counts.len())?;
-    let device = Cpu::with_threads(2);
-    let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+fn both(case: &Case, on: Trial<'_>) -> Result<[Counted; 2], String> {
+    let whole = counted(case, on, case.counts.len())?;
+    let Trial { attempt, device } = on;
+    let mut runner = Runner::new(device, &graph::Solution, attempt, &case.problem);
     let rows = case.counts.iter().filter(|counts| **counts).count();
-    let budget = Size::Bytes(whole.peak / PART);
+    let budget = Size::Bytes(whole.taken.peak / PART);
     let own = caught(|| runner.size(budget, rows));
     let size = match own {
         Ok(size) => size.map_err(describe)?,
         Err(Unwound::Hole(_)) => {
-            let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+            let mut runner = Runner::new(device, &graph::Solution, &Solution, &case.problem);
             runner.size(budget, rows).map_err(describe)?
         }
         Err(Unwound::Panic(message)) => return Err(message),
     };
-    Ok([whole, counted(case, attempt, size)?])
+    Ok([whole, counted(case, on, size)?])
 }
 
 fn report(child: &mut Child, name: &str, count: impl FnOnce() -> Result<[Counted; 2], String>) {
@@ -113,8 +145,13 @@ fn report(child: &mut Child, name: &str, count: impl FnOnce() -> Result<[Counted
                 interval: None,
                 samples: vec![],
             };
-            child.measured(&name("whole"), number(whole.peak, "B"));
-            child.measured(&name("chunked"), number(chunked.peak, "B"));
+            for (of, Taken { peak, driver, host }) in [("whole", whole.taken), ("chunked", chunked.taken)] {
+                child.measured(&name(of), number(peak, "B"));
+                if let Some(driver) = driver {
+                    child.measured(&name(&format!("driver.{of}")), number(driver, "B"));
+                    child.measured(&name(&format!("host.{of}")), number(host, "B"));
+                }
+            }
             child.measured(&name("formula"), number(chunked.formula, "B"));
             child.measured(&name("once"), number(whole.once, "B"));
             child.measured(&name("rows"), number(chunked.size, "count"));

@@ -12,13 +12,13 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Loss, Problem, Trains};
 use compiler::session::DeviceTensor;
-use kernels::{Buffer, Cpu};
+use kernels::{Buffer, Device};
 use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Real, Tensor, interpret};
 use reference::loss::IGNORED;
 
-use crate::compare::{describe, difference, narrowed};
+use crate::compare::{array, describe, difference, narrowed};
 use crate::random::Random;
 
 /// A problem and everything that it is given.
@@ -28,6 +28,13 @@ pub(super) struct Case {
     pub values: Values<f64>,
     pub counts: Vec<bool>,
     pub upstream: Option<Vec<f32>>,
+}
+
+/// An attempt, and where its chunks run.
+#[derive(Clone, Copy)]
+pub(super) struct Trial<'a> {
+    pub attempt: &'a dyn Chunked,
+    pub device: &'a dyn Device,
 }
 
 /// Sizes of a case: rows, width, vocabulary.
@@ -193,13 +200,12 @@ impl Case {
     }
 
     /// Its results by an attempt, `size` at a time.
-    pub fn run(&self, attempt: &dyn Chunked, size: usize) -> Result<Found, String> {
-        let device = Cpu::with_threads(2);
-        let (hidden, given) = self.given(&device)?;
-        let mut runner = Runner::new(&device, &graph::Solution, attempt, &self.problem);
+    pub fn run(&self, Trial { attempt, device }: Trial<'_>, size: usize) -> Result<Found, String> {
+        let (hidden, given) = self.given(device)?;
+        let mut runner = Runner::new(device, &graph::Solution, attempt, &self.problem);
         let results =
             runner.run(self.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(describe)?;
-        Ok(self.found(&results))
+        self.found(device, &results)
     }
 
     /// What a runner is asked.
@@ -214,7 +220,7 @@ impl Case {
     }
 
     /// Its values in a device's memory: hidden states, and the rest.
-    pub fn given(&self, device: &Cpu) -> Result<(Buffer, BTreeMap<String, DeviceTensor>), String> {
+    pub fn given(&self, device: &dyn Device) -> Result<(Buffer, BTreeMap<String, DeviceTensor>), String> {
         let mut given = BTreeMap::new();
         for (name, value) in narrowed(&self.values) {
             let value = self.typed(&name, value);
@@ -232,7 +238,7 @@ impl Case {
         Array { dtype, ..value }
     }
 
-    fn found(&self, results: &Results) -> Found {
+    fn found(&self, device: &dyn Device, results: &Results) -> Result<Found, String> {
         let rows = self.counts.len();
         let Problem { width, vocab, dtype, accumulate_dtype: sums, .. } = self.problem;
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
@@ -243,9 +249,10 @@ impl Case {
                 "bias.grad" => (sums, vec![vocab]),
                 _ => (sums, vec![vocab, width]),
             };
-            (name.clone(), Array::from_memory(dtype, &shape, buffer.view()))
+            Ok((name.clone(), array(device, dtype, &shape, buffer)?))
         };
-        results.gradients.iter().map(gradient).chain([("loss".to_owned(), loss)]).collect()
+        let all = results.gradients.iter().map(gradient).chain([Ok(("loss".to_owned(), loss))]);
+        all.collect()
     }
 
     /// Whether results are as near the truth as they have to be.
@@ -265,8 +272,8 @@ impl Case {
     }
 
     /// That an attempt is right, `size` at a time.
-    pub fn right(&self, attempt: &dyn Chunked, size: usize) -> Result<(), String> {
-        let got = self.run(attempt, size).map_err(|message| format!("{size} rows at a time: {message}"))?;
+    pub fn right(&self, on: Trial<'_>, size: usize) -> Result<(), String> {
+        let got = self.run(on, size).map_err(|message| format!("{size} rows at a time: {message}"))?;
         self.near(&got).map_err(|message| format!("{size} rows at a time: {message}"))
     }
 }

@@ -3,28 +3,26 @@
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
 use super::train::STEPS;
-use crate::evidence::{Seen, met, unmeasured, unmet};
+use crate::course::Backend;
+use crate::evidence::{OF_1B, Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts, LOSSES_APART};
-use crate::scorecard::{Check, Outcome, Truth};
+use crate::scorecard::{Basis, Check, Outcome, Truth};
 use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Of the whole run's bytes, what a chunked one may take.
 const HALF: f64 = 0.5;
 
-/// Parameters of what is called a model of 1B: Llama 3.2 1B has 1.24 billion, `TinyLlama` 1.10.
-const OF_1B: std::ops::Range<f64> = 0.95e9..1.5e9;
-
 /// What is between two runs of a reader's own model may be so many times what a rounding makes of one: a chunked run
 /// rounds in another way at every step, not only at the first.
 const TIMES_A_ROUNDING: f64 = 20.0;
 
-/// The facts of E.
-pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
+/// The facts of E on a back end.
+pub(crate) fn facts(seen: &Seen<'_>, on: Backend) -> Facts {
     let names = crate::rubric::find("loss").map(crate::rubric::Rubric::facts).unwrap_or_default();
     if seen.checks.iter().any(|check| check.outcome == Outcome::DoesNotCompile) {
         return names.into_iter().map(|name| (name, unmeasured("the exercise does not compile"))).collect();
     }
-    let answer = Answer { seen };
+    let answer = Answer { seen, on };
     Facts::from([
         ("VRAM_50_percent_reduction", answer.bytes()),
         ("remove_float32_upcast", answer.upcast()),
@@ -93,6 +91,7 @@ const POLICIES: [&str; 10] = [
 
 struct Answer<'a> {
     seen: &'a Seen<'a>,
+    on: Backend,
 }
 
 impl Answer<'_> {
@@ -119,23 +118,56 @@ impl Answer<'_> {
             return Err(self.seen.why_not(&format!("loss.{name}.chunked")));
         };
         let rows = value("rows").unwrap_or(0.0);
+        let drivers = [value("driver.whole"), value("driver.chunked")];
         let evidence = format!(
             "memory beyond inputs and returned gradients: {:.1} of {:.1} MiB, {:.0} % less (at least 50 %), \
-             {rows:.0} rows per chunk",
+             {rows:.0} rows per chunk{}",
             mib(chunked),
             mib(whole),
-            100.0 * (1.0 - chunked / whole)
+            100.0 * (1.0 - chunked / whole),
+            by_the_driver(drivers[0], drivers[1])
         );
-        Ok((chunked <= HALF * whole, evidence))
+        let confirmed = drivers[0].zip(drivers[1]).is_none_or(|(whole, chunked)| chunked <= HALF * whole);
+        Ok((chunked <= HALF * whole && confirmed, evidence))
     }
 
     fn bytes(&self) -> Fact {
         let verdict = verdict(self.seen, [], &["logits kept", "chunk size ignored"]);
         match self.reduced("bytes") {
             Err(fact) => fact,
-            Ok((true, evidence)) => verdict.judge(met(&evidence)),
-            Ok((false, evidence)) => verdict.judge(unmet(&evidence)),
+            Ok((holds, evidence)) => {
+                let (as_published, evidence) = (self.published(), evidence);
+                let holds = holds && as_published.as_ref().is_none_or(|(holds, _)| *holds);
+                let beside = as_published.as_ref().map_or(String::new(), |(_, beside)| format!("; {beside}"));
+                let evidence = format!("{evidence}{beside}");
+                let fact = verdict.judge(if holds { met(&evidence) } else { unmet(&evidence) });
+                Fact { basis: self.stand_in_unless(as_published.is_some()), ..fact }
+            }
         }
+    }
+
+    /// Where all tokens of the published size were run, whole and chunked: whether half of the bytes is saved there.
+    fn published(&self) -> Option<(bool, String)> {
+        let value = |name: &str| self.seen.value(&format!("loss.published.{name}"));
+        let (whole, chunked, rows) = (value("whole")?, value("chunked")?, value("rows")?);
+        let evidence = format!(
+            "batch 4 of 4,096 tokens, hidden 4,096, vocabulary 128,256, bf16: {:.0} of {:.0} MiB, {rows:.0} rows per \
+             chunk{}",
+            mib(chunked),
+            mib(whole),
+            by_the_driver(value("driver.whole"), value("driver.chunked"))
+        );
+        Some((chunked <= HALF * whole, evidence))
+    }
+
+    /// What a row on a card rests on that is measured on something smaller than was published.
+    fn stand_in_unless(&self, as_published: bool) -> Option<Basis> {
+        (self.on == Backend::Cuda && !as_published).then_some(Basis::StandIn)
+    }
+
+    /// Steps of a training run.
+    fn steps(&self) -> usize {
+        STEPS[usize::from(self.on == Backend::Cuda)]
     }
 
     /// Whether the upcast is missing.
@@ -188,29 +220,33 @@ impl Answer<'_> {
             return self.own_training(parameters, apart);
         }
         let evidence = format!(
-            "{STEPS} steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit \
-             {LOSSES_APART:.0e}){compiled}"
+            "{} steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit \
+             {LOSSES_APART:.0e}){compiled}",
+            self.steps()
         );
-        if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) }
+        let fact = if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) };
+        Fact { basis: self.stand_in_unless(false), ..fact }
     }
 
-    /// The training of a reader's own model, as far apart as roundings let it be.
+    /// The training of a large model, as far apart as roundings let it be.
     fn own_training(&self, parameters: f64, apart: f64) -> Fact {
         let losses = |name: &str| {
             let measured = self.seen.measurements.get(&format!("loss.training.{name}"));
             measured.map(|measured| measured.samples.as_slice()).unwrap_or_default()
         };
         let [whole, chunked, ulp] = ["whole", "chunked", "ulp"].map(losses);
-        let as_many = whole.len() == STEPS && chunked.len() == STEPS && ulp.len() == STEPS;
+        let as_many = [whole, chunked, ulp].iter().all(|losses| losses.len() == self.steps());
         let times = if as_many { times_a_rounding(whole, chunked, ulp) } else { f64::INFINITY };
         let evidence = format!(
-            "{STEPS} steps of a Llama of {:.1} million parameters with LoRA: the losses are at most {apart:.1e} apart, \
+            "{} steps of a Llama of {:.1} million parameters with LoRA: the losses are at most {apart:.1e} apart, \
              relative, and at each step at most {times:.1} times as far as one ulp in the adapter at the beginning \
              makes them (limit {TIMES_A_ROUNDING:.0}, or {LOSSES_APART:.0e})",
+            self.steps(),
             parameters / 1e6
         );
         let fact = if times <= TIMES_A_ROUNDING { met(&evidence) } else { unmet(&evidence) };
-        Fact { is_as_published: OF_1B.contains(&parameters), ..fact }
+        let is_of_1b = OF_1B.contains(&parameters);
+        Fact { basis: is_of_1b.then_some(Basis::AsPublished).or(self.stand_in_unless(false)), ..fact }
     }
 
     fn policies(&self) -> Fact {
@@ -235,6 +271,14 @@ fn opposite(fact: Fact) -> Fact {
         Truth::Unmet => met(&fact.evidence),
         Truth::Unmeasured => fact,
     }
+}
+
+/// What the driver lacked after each run, where it tells.
+fn by_the_driver(whole: Option<f64>, chunked: Option<f64>) -> String {
+    let said = |(whole, chunked)| {
+        format!(" (by the driver's free memory {:.1} of {:.1} MiB)", mib(chunked), mib(whole))
+    };
+    whole.zip(chunked).map_or(String::new(), said)
 }
 
 fn mib(bytes: f64) -> f64 {
@@ -262,6 +306,8 @@ mod tests {
     use super::*;
     use crate::scorecard::Measurement;
 
+    const CPU_STEPS: usize = STEPS[0];
+
     fn number(samples: Vec<f64>, value: f64) -> Measurement {
         Measurement { value, unit: String::new(), interval: None, samples }
     }
@@ -277,12 +323,12 @@ mod tests {
         }
         let unmeasured = BTreeMap::new();
         let seen = Seen { checks: &[], guards: &[], measurements: &measurements, unmeasured: &unmeasured };
-        Answer { seen: &seen }.training()
+        Answer { seen: &seen, on: Backend::Cpu }.training()
     }
 
     /// Losses of which each step is farther from the first run's, relative.
     fn apart_by(rate: f64) -> Vec<f64> {
-        (0..STEPS).map(|step| 4.0 * (1.0 + rate * step as f64)).collect()
+        (0..CPU_STEPS).map(|step| 4.0 * (1.0 + rate * step as f64)).collect()
     }
 
     #[test]
@@ -295,8 +341,8 @@ mod tests {
     #[test]
     fn losses_that_hardly_differ_are_right_whatever_a_rounding_does() {
         let of = |chunked: f64| said(1.2e9, [apart_by(0.0), apart_by(chunked), apart_by(0.0)]).truth;
-        assert_eq!(of(0.9 * LOSSES_APART / STEPS as f64), Truth::Met);
-        assert_eq!(of(1.5 * LOSSES_APART / (STEPS - 1) as f64), Truth::Unmet);
+        assert_eq!(of(0.9 * LOSSES_APART / CPU_STEPS as f64), Truth::Met);
+        assert_eq!(of(1.5 * LOSSES_APART / (CPU_STEPS - 1) as f64), Truth::Unmet);
     }
 
     /// What a rounding makes of the losses at the end says nothing about the first steps.
@@ -312,7 +358,7 @@ mod tests {
     fn losses_that_are_no_numbers_or_missing_are_not_right() {
         let whole = apart_by(0.0);
         let mut bad = whole.clone();
-        bad[STEPS - 1] = f64::NAN;
+        bad[CPU_STEPS - 1] = f64::NAN;
         for series in [
             [bad.clone(), whole.clone(), whole.clone()],
             [whole.clone(), bad.clone(), whole.clone()],
@@ -329,7 +375,57 @@ mod tests {
             [(1.236e9, true), (1.10e9, true), (0.9e9, false), (3.2e9, false), (1e5, false)]
         {
             let fact = said(parameters, [apart_by(0.0), apart_by(0.0), apart_by(0.0)]);
-            assert_eq!((fact.truth, fact.is_as_published), (Truth::Met, is_as_published), "{parameters}");
+            assert_eq!(
+                (fact.truth, fact.basis == Some(Basis::AsPublished)),
+                (Truth::Met, is_as_published),
+                "{parameters}"
+            );
         }
+    }
+
+    /// What the row on bytes says on a card, with bytes of the drawn problem and of the published one.
+    fn bytes_on_a_card(numbers: &[(&str, f64)]) -> Fact {
+        let of = |(name, value): &(&str, f64)| (format!("loss.{name}"), number(vec![], *value));
+        let measurements = numbers.iter().map(of).collect();
+        let guards = ["logits kept", "chunk size ignored"].map(|name| crate::scorecard::Guard {
+            challenge: "loss".into(),
+            name: name.into(),
+            ran: true,
+            tripped: false,
+            detail: String::new(),
+        });
+        let unmeasured = BTreeMap::new();
+        let seen =
+            Seen { checks: &[], guards: &guards, measurements: &measurements, unmeasured: &unmeasured };
+        Answer { seen: &seen, on: Backend::Cuda }.bytes()
+    }
+
+    const COUNTED: [(&str, f64); 3] = [("bytes.whole", 4e8), ("bytes.chunked", 1e8), ("bytes.rows", 164.0)];
+
+    #[test]
+    fn a_cards_bytes_are_as_published_where_the_published_size_was_run() {
+        let small = bytes_on_a_card(&COUNTED);
+        assert_eq!((small.truth, small.basis), (Truth::Met, Some(Basis::StandIn)));
+        let run = [("published.whole", 4e9), ("published.chunked", 2e8), ("published.rows", 496.0)];
+        let all: Vec<_> = COUNTED.into_iter().chain(run).collect();
+        let whole = bytes_on_a_card(&all);
+        assert_eq!((whole.truth, whole.basis), (Truth::Met, None));
+        let kept: Vec<_> = all
+            .iter()
+            .map(|(name, x)| (*name, if *name == "published.chunked" { 3e9 } else { *x }))
+            .collect();
+        assert_eq!(bytes_on_a_card(&kept).truth, Truth::Unmet);
+    }
+
+    #[test]
+    fn bytes_that_the_driver_does_not_confirm_are_not_saved() {
+        let said = |chunked: f64| {
+            let driver = [("bytes.driver.whole", 4.2e8), ("bytes.driver.chunked", chunked)];
+            let all: Vec<_> = COUNTED.into_iter().chain(driver).collect();
+            bytes_on_a_card(&all)
+        };
+        assert_eq!(said(1.2e8).truth, Truth::Met);
+        assert_eq!(said(3e8).truth, Truth::Unmet);
+        assert!(said(1.2e8).evidence.contains("by the driver's free memory 114.4 of 400.5 MiB"));
     }
 }

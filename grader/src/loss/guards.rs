@@ -5,7 +5,7 @@ use challenges::loss::run;
 use challenges::loss::{Chunked, Sampled};
 
 use super::bytes;
-use super::case::{Case, SMALL, Sizes};
+use super::case::{Case, SMALL, Sizes, Trial};
 use super::checks::{exact_in_half, made_up, plain, unequal};
 use crate::compare::describe;
 use crate::random::Random;
@@ -13,7 +13,7 @@ use crate::table;
 use reference::loss::{Average, Clip, Policy, Reduction, oracle_calls};
 
 /// What a guard does, with random numbers of the run's seed and its own name.
-type Guard = fn(&dyn Chunked, &mut Random) -> Verdict;
+type Guard = fn(Trial<'_>, &mut Random) -> Verdict;
 
 /// `Some` says what was caught.
 type Verdict = Result<Option<String>, String>;
@@ -25,22 +25,22 @@ const GUARDS: [(&str, Guard); 6] = [
     ("logits kept", kept),
     ("chunk size ignored", ignored),
     ("mean of chunk means", means),
-    ("an oracle called inside a step", |attempt, _| Ok(oracle_called(attempt))),
+    ("an oracle called inside a step", |on, _| Ok(oracle_called(on.attempt))),
 ];
 
 /// Their names.
 pub(super) const NAMES: [&str; 6] = table::names(&GUARDS);
 
 /// Runs one guard.
-pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Verdict {
-    table::find(&GUARDS, name)?(attempt, &mut Random::named(seed, name))
+pub(super) fn run(name: &str, on: Trial<'_>, seed: u64) -> Verdict {
+    table::find(&GUARDS, name)?(on, &mut Random::named(seed, name))
 }
 
 /// A loss that nobody has seen comes back with its own derivative.
-fn hard_coded(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+fn hard_coded(on: Trial<'_>, random: &mut Random) -> Verdict {
     for _ in 0..6 {
         let case = Case::drawn(made_up(SMALL.vocab, random)?, SMALL, random);
-        let got = case.run(attempt, 5)?;
+        let got = case.run(on, 5)?;
         if let Err(message) = case.near(&got) {
             return Ok(Some(format!("a loss that was made up, by the name of cross entropy: {message}")));
         }
@@ -49,9 +49,9 @@ fn hard_coded(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 }
 
 /// What is not in f32 shows, although every product is exact in bf16.
-fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+fn no_upcast(on: Trial<'_>, random: &mut Random) -> Verdict {
     let case = exact_in_half(random)?;
-    let got = case.run(attempt, 4)?;
+    let got = case.run(on, 4)?;
     let alone = [("loss".to_owned(), got["loss"].clone())].into();
     let mut only_loss = case;
     only_loss.problem.trains = challenges::loss::Trains { hidden: false, weight: false, bias: false };
@@ -59,24 +59,25 @@ fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 }
 
 /// A sixteenth of the rows at a time takes much less than all logits.
-fn kept(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+fn kept(on: Trial<'_>, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 512, width: 16, vocab: 16_384 };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
-    let seen = match bytes::counted(&case, attempt, sizes.rows / 16) {
+    let seen = match bytes::counted(&case, on, sizes.rows / 16) {
         Err(message) if message.contains(run::NOT_ASKED) => return Ok(Some(message)),
         seen => seen?,
     };
     let logits = sizes.rows * sizes.vocab * 4;
-    let describe = || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
-    Ok((seen.peak > logits / 2).then(describe))
+    let describe =
+        || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.taken.peak);
+    Ok((seen.taken.peak > logits / 2).then(describe))
 }
 
 /// Chunks are no larger than asked for.
-fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+fn ignored(on: Trial<'_>, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 64, ..SMALL };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
     for size in [1, 2, 7, 16, 63] {
-        let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, size).map_err(describe)?;
+        let plan = ChunkPlan::new(on.attempt, &case.problem, &case.counts, size).map_err(describe)?;
         if plan.largest() > size {
             return Ok(Some(format!("{size} rows were asked for, and a chunk has {}", plan.largest())));
         }
@@ -85,10 +86,10 @@ fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 }
 
 /// The mean over all rows that count, whatever chunk they are in.
-fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+fn means(on: Trial<'_>, random: &mut Random) -> Verdict {
     for _ in 0..3 {
         let case = unequal(random)?;
-        if let Err(message) = case.near(&case.run(attempt, 4)?) {
+        if let Err(message) = case.near(&case.run(on, 4)?) {
             return Ok(Some(format!("with chunks of 4, 4 and 2 rows that count: {message}")));
         }
     }

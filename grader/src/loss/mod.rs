@@ -15,15 +15,19 @@ mod train;
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
-pub(crate) use course::COURSE;
-use evidence::facts;
+pub(crate) use course::{COURSE, ON_A_CARD};
 pub(crate) use train::apart as series_apart;
 
+use case::Trial;
+use evidence::facts;
+
+use crate::course::Backend;
+use crate::device::Processor;
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::table::{self, Measured};
 
 /// Measures something; the last argument is the attempt at C that belongs to this one, if there is one.
-type Measure = fn(&mut Child, &dyn Chunked, Option<&dyn Compile>);
+type Measure = fn(&mut Child, Processor, &dyn Chunked, Option<&dyn Compile>);
 
 /// What is measured.
 const MEASURED: [Measured<Measure>; 6] = [
@@ -33,7 +37,7 @@ const MEASURED: [Measured<Measure>; 6] = [
         numbers: &["loss.bytes.*", "loss.policy.bytes.*"],
         fresh: true,
         quick: true,
-        run: |child, attempt, _| bytes::run(child, attempt),
+        run: |child, on, attempt, _| bytes::run(child, on, attempt),
     },
     Measured {
         name: "watch/training",
@@ -47,7 +51,7 @@ const MEASURED: [Measured<Measure>; 6] = [
         ],
         fresh: true,
         quick: true,
-        run: |child, attempt, _| train::run(child, attempt),
+        run: |child, on, attempt, _| train::run(child, on, attempt),
     },
     Measured {
         name: "watch/compiler",
@@ -63,7 +67,7 @@ const MEASURED: [Measured<Measure>; 6] = [
         numbers: &["loss.stairs.*"],
         fresh: true,
         quick: true,
-        run: |child, attempt, _| stairs::run(child, attempt),
+        run: |child, on, attempt, _| stairs::run(child, on, attempt),
     },
     Measured {
         name: "bench/sizes",
@@ -71,7 +75,7 @@ const MEASURED: [Measured<Measure>; 6] = [
         numbers: &["loss.over_whole", "loss.timed.*", "loss.sizes.*"],
         fresh: true,
         quick: true,
-        run: |child, attempt, _| bench::run(child, attempt),
+        run: |child, on, attempt, _| bench::run(child, on, attempt),
     },
     Measured {
         name: "watch/published",
@@ -79,31 +83,84 @@ const MEASURED: [Measured<Measure>; 6] = [
         numbers: &["loss.published.*"],
         fresh: true,
         quick: false,
-        run: |child, attempt, _| published::run(child, attempt),
+        run: |child, on, attempt, _| published::run(child, on, attempt),
     },
 ];
 
+/// Seconds that a card may take for what it compiles as it goes, a model of 1B among it: its kernels are compiled on the
+/// CPU.
+const COMPILING: u64 = 480;
+
 /// Everything that there is to do, in order.
-fn items(effort: &Effort) -> Vec<Item> {
-    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
-    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let limit = |item: Item| if effort.model.is_some() { item.within(3600) } else { item };
+fn items(effort: &Effort, backend: Backend) -> Vec<Item> {
+    let compiling = if backend == Backend::Cuda { COMPILING } else { 0 };
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 30 + compiling));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30 + compiling));
+    let limit = |item: Item| {
+        let seconds = if effort.model.is_some() { 3600 } else { item.limit.as_secs() + compiling };
+        item.within(seconds)
+    };
     let measured = MEASURED.iter().filter(|measured| measured.quick || !effort.quick);
     let measured = measured.map(|measured| limit(measured.item()));
     checks.chain(guards).chain(measured).collect()
 }
 
 /// Does one item. `own` is the attempt at C that belongs to this one, if there is one.
-fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
+fn work(
+    child: &mut Child,
+    processor: Processor,
+    attempt: &dyn Chunked,
+    own: Option<&dyn Compile>,
+    name: &str,
+) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
+    let device = processor.checked();
+    let on = Trial { attempt, device: &*device };
     match Kind::of(name) {
         Kind::Check => {
-            child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked)));
+            child.check(name, || checks::run(name, on, seed).and_then(|asked| source.own_work(asked)));
         }
-        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, seed)),
+        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, on, seed)),
         Kind::Number => match table::measured(&MEASURED, name) {
-            Ok(run) => run(child, attempt, own),
+            Ok(run) => run(child, processor, attempt, own),
             Err(unknown) => child.unmeasured(name, &unknown),
         },
+    }
+    child.ends_if(!processor.is_sound());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use challenges::loss::Solution;
+    use kernels::{Cpu, Device};
+
+    use super::*;
+
+    /// What stands in for a card: the same items, on a device that outlives them.
+    static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
+
+    #[test]
+    fn items_run_on_whatever_device_they_are_given() {
+        let card = Processor::Card(&*CPU);
+        let device = card.checked();
+        let on = Trial { attempt: &Solution, device: &*device };
+        for name in ["E.3/frozen-head", "E.4/accumulation", "E.4/preferences", "E.5/gspo"] {
+            let done = checks::run(name, on, 1);
+            assert!(done.is_ok(), "{name}: {done:?}");
+        }
+        for name in ["logits kept", "mean of chunk means"] {
+            assert_eq!(guards::run(name, on, 1), Ok(None), "{name}");
+        }
+        assert!(CPU.counts().launches > 0 && card.is_sound());
+    }
+
+    #[test]
+    fn a_card_has_the_items_of_a_cpu() {
+        for effort in [Effort::default(), Effort { quick: true, ..Effort::default() }] {
+            let names = |on| items(&effort, on).into_iter().map(|item| item.name).collect::<Vec<_>>();
+            assert_eq!(names(Backend::Cpu), names(Backend::Cuda));
+        }
     }
 }

@@ -15,13 +15,14 @@ use challenges::loss::{
 };
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::session::{NoDequantizer, Session, Settings};
-use kernels::Cpu;
+use kernels::Device;
 use reference::graph::Graph;
 use reference::loss::Reduction;
 
-use super::case::{Case, Sizes};
+use super::case::{Case, Sizes, Trial};
 use super::checks::plain;
 use crate::compare::{describe, upload};
+use crate::device::Processor;
 use crate::gather::{Child, Unwound, caught};
 use crate::random::Random;
 use crate::scorecard::Measurement;
@@ -36,9 +37,11 @@ const PART: usize = 8;
 type Stairs = Vec<[f64; 2]>;
 
 /// Runs it and reports the numbers.
-pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
+pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked) {
+    let device = processor.timed();
+    let on = Trial { attempt, device: &*device };
     let seed = child.request.effort.seed;
-    let seen = match caught(|| Seen::of(attempt, seed)) {
+    let seen = match caught(|| Seen::of(on, seed)) {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => {
             return child.unmeasured("loss.stairs.rows", &reason);
@@ -72,27 +75,31 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(attempt: &dyn Chunked, seed: u64) -> Result<Self, String> {
+    fn of(Trial { attempt, device }: Trial<'_>, seed: u64) -> Result<Self, String> {
         let case =
             Case::drawn(plain(SIZES.vocab, Reduction::Mean)?, SIZES, &mut Random::named(seed, "stairs"));
         let case = Case { counts: vec![true; SIZES.rows], ..case }.labelled();
         let case = case.seeded(vec![1.0 / SIZES.rows as f64; SIZES.rows]);
-        let device = Cpu::new();
         let all = Graphs::new(attempt, &case.problem).map_err(describe)?.each;
         let by_op = Options { flex: false, donate: true, ..Level::O1.options() };
-        let plain = stairs(&device, &all, &case, by_op)?;
-        let whole = stairs(&device, &all, &case, options())?;
-        let rows = chosen(&device, attempt, &case, &whole)?;
+        let plain = stairs(device, &all, &case, by_op)?;
+        let whole = stairs(device, &all, &case, options())?;
+        let rows = chosen(device, attempt, &case, &whole)?;
         let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, rows).map_err(describe)?;
         let chunk =
-            |rows: &Vec<usize>| stairs(&device, &plan.graphs.each, &case.part(0..rows.len()), options());
+            |rows: &Vec<usize>| stairs(device, &plan.graphs.each, &case.part(0..rows.len()), options());
         let chunks: Result<Vec<Stairs>, String> = plan.chunks.iter().map(chunk).collect();
         Ok(Self { plain, whole, chunks: chunks?, rows: plan.largest() })
     }
 }
 
 /// The rows of a chunk that the attempt, or else the solution, chooses for a part of the whole run's bytes.
-fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) -> Result<usize, String> {
+fn chosen(
+    device: &dyn Device,
+    attempt: &dyn Chunked,
+    case: &Case,
+    whole: &[[f64; 2]],
+) -> Result<usize, String> {
     let budget = Size::Bytes(whole.iter().map(|stair| stair[0]).fold(0.0, f64::max) as usize / PART);
     let size =
         |attempt| Runner::new(device, &graph::Solution, attempt, &case.problem).size(budget, SIZES.rows);
@@ -104,7 +111,7 @@ fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) 
 }
 
 /// A chunk's graph, compiled and run for all rows of a case.
-fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<Stairs, String> {
+fn stairs(device: &dyn Device, graph: &Graph, case: &Case, options: Options) -> Result<Stairs, String> {
     let sizes = BTreeMap::from([(ROWS.into(), case.counts.len() as i64)]);
     let compiled = compile(&graph::Solution, graph, &sizes, options).map_err(describe)?;
     let alive = compiled.memory_profile().steps;
@@ -113,7 +120,7 @@ fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<
 }
 
 /// Runs it twice, and tells what each part of the second run took, in ms.
-fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: Compiled) -> Result<Vec<f64>, String> {
+fn times(device: &dyn Device, graph: &Graph, case: &Case, compiled: Compiled) -> Result<Vec<f64>, String> {
     let mut given = upload(device, &case.narrow()).map_err(describe)?;
     given.retain(|name, _| graph.find_input(name).is_some());
     let mut session = Session::new(&graph::Solution, device, &NoDequantizer, Settings::default());

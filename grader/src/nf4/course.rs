@@ -7,12 +7,14 @@ use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
 use crate::scorecard::Measurement;
+use crate::stub::Language;
 
 /// Challenge A on a CPU.
 pub(crate) const COURSE: Course = Course {
     name: "nf4",
     part: None,
     backend: Backend::Cpu,
+    language: Language::Rust,
     items,
     work: |child, attempts, source, item| match attempts.nf4_attempt(source) {
         Ok(attempt) => work(child, attempt, item),

@@ -175,7 +175,7 @@ fn single_kernel(answer: &Answer<'_>) -> Fact {
 }
 
 /// Every weight of a compiled graph is dequantised by the attempt, to the bit.
-fn in_a_graph(answer: &Answer<'_>) -> Fact {
+pub(super) fn in_a_graph(answer: &Answer<'_>) -> Fact {
     let seen = answer.seen;
     let Some(weights) = seen.value("nf4.graph_weights") else { return seen.why_not("nf4.graph_weights") };
     let [equal, breaks, launches] = ["weights_equal", "breaks", "launches"]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::{Compile, Solution};
-use challenges::nf4::Nf4;
 use compiler::compile::Level;
-use kernels::Cpu;
+use kernels::Device;
+use kernels::callee::Callee;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Op, Tape, Tensor, Type};
 use reference::llama::parts;
@@ -26,12 +26,28 @@ pub(crate) struct Seen {
     pub launches: usize,
 }
 
+impl Seen {
+    /// Its numbers, all of them counts.
+    pub fn numbers(&self) -> [(&'static str, usize); 4] {
+        [
+            ("nf4.graph_weights", self.weights),
+            ("nf4.graph_weights_equal", self.equal),
+            ("nf4.graph_breaks", self.breaks),
+            ("nf4.graph_launches", self.launches),
+        ]
+    }
+}
+
 /// Rows and columns of the weights.
 const SHAPES: [(usize, usize, Dtype); 4] =
     [(96, 64, Dtype::F16), (64, 160, Dtype::Bf16), (33, 64, Dtype::F32), (7, 65, Dtype::F16)];
 
-/// Captures a program that multiplies with quantised weights, compiles it, and runs it with the attempt's dequantiser.
-pub(crate) fn look(attempt: &dyn Nf4, seed: u64) -> Result<Seen, String> {
+/// A card captures the second run, and the third is replayed.
+const RUNS: usize = 3;
+
+/// Captures a program that multiplies with quantised weights, compiles it, and runs it on a device with the attempt's
+/// dequantiser.
+pub(crate) fn look(device: &dyn Device, attempt: &dyn Callee, seed: u64) -> Result<Seen, String> {
     let mut random = Random::named(seed, "part A in a graph");
     let weights = SHAPES.iter().map(|shape| weight(*shape, &mut random)).collect::<Result<Vec<_>, _>>()?;
     let mut values = Values::new();
@@ -62,9 +78,8 @@ pub(crate) fn look(attempt: &dyn Nf4, seed: u64) -> Result<Seen, String> {
         }
     };
     let captured = Solution.capture("part_a", &program, &values).map_err(describe)?;
-    let cpu = Cpu::with_threads(2);
     let options = Level::O2.options();
-    let (compiled, results) = run_with(&cpu, &Solution, &captured.graph, &values, options, attempt)?;
+    let (compiled, results) = run_with(device, &Solution, &captured.graph, &values, options, attempt, RUNS)?;
     let equal = weights.iter().enumerate().filter(|(i, weight)| {
         let got = results[2 * i].to_memory();
         let want = nf4::dequantize_bits(&weight.view(), weight.dtype);

@@ -1,12 +1,12 @@
 //! What an attempt does, watched from outside: the bytes it takes and the instructions it runs.
 
-use challenges::nf4::{BENCHES, Nf4, Output};
+use challenges::nf4::{BENCHES, Dequantizer, Nf4, Output};
 use kernels::Cpu;
 use kernels::bytes::Peak;
 use reference::nf4::OutputDtype;
 
-use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
+use super::{Subject, in_a_graph};
 use crate::gather::{Child, Source};
 use crate::random;
 use crate::scorecard::Measurement;
@@ -113,7 +113,8 @@ fn as_timed(child: &mut Child, source: &str) {
 /// The dequantiser as an operation of a compiled graph.
 pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
     let seed = child.request.effort.seed;
-    let looked = crate::gather::caught(|| super::in_a_graph::look(&Subject::of(attempt), seed));
+    let (device, subject) = (Cpu::with_threads(2), Subject::of(attempt));
+    let looked = crate::gather::caught(|| in_a_graph::look(&device, &Dequantizer(&subject), seed));
     let seen = match looked {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
@@ -123,18 +124,9 @@ pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
             return child.unmeasured("nf4.graph_weights", "A.5 is not written yet");
         }
     };
-    let numbers = [
-        ("weights", seen.weights),
-        ("weights_equal", seen.equal),
-        ("breaks", seen.breaks),
-        ("launches", seen.launches),
-    ];
-    for (name, value) in numbers {
+    for (name, value) in seen.numbers() {
         let (value, unit) = (value as f64, "count".into());
-        child.measured(
-            &format!("nf4.graph_{name}"),
-            Measurement { value, unit, interval: None, samples: vec![] },
-        );
+        child.measured(name, Measurement { value, unit, interval: None, samples: vec![] });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::course::Course;
-use crate::courses::{COURSES, Supplied};
+use crate::courses::{self, COURSES, Supplied};
 use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};
@@ -38,8 +38,10 @@ pub(crate) fn next_hint(course: &Course, step: &str, progress: &mut Progress) ->
     let shown = progress.hints.entry(step.to_owned()).or_default();
     let size = SIZES[(*shown).min(SIZES.len() - 1)];
     *shown += 1;
-    let failed =
-        progress.challenges.get(&course.key()).and_then(|standing| failed_check(&standing.checks, step));
+    let failed = progress
+        .challenges
+        .get(&course.exercise_key())
+        .and_then(|standing| failed_check(&standing.checks, step));
     let mut text = format!("{step}, {size} hint: {}\n", of_step.get(size).map_or("", String::as_str));
     if let Some((check, cause)) = failed.and_then(|check| Some((check, cause(check)?))) {
         text = format!("{} failed. {cause}\n{text}", check.name);
@@ -81,7 +83,7 @@ fn which(
         return Ok(Some((course, step.to_uppercase())));
     }
     let steps = stub::steps(course.solution());
-    let next = match progress.challenges.get(&course.key()) {
+    let next = match progress.challenges.get(&course.exercise_key()) {
         Some(standing) => standing.next_step(&steps).map(|(step, _)| step.name.to_owned()),
         None => steps.first().map(|step| step.name.to_owned()),
     };
@@ -90,6 +92,6 @@ fn which(
 
 /// The course that was graded last, else the first.
 fn graded_last(progress: &Progress) -> &'static Course {
-    let last = COURSES.iter().find(|course| Some(course.key()) == progress.last);
+    let last = courses::exercises().find(|course| Some(course.exercise_key()) == progress.last);
     last.unwrap_or(&COURSES[0])
 }

@@ -7,14 +7,14 @@ use kernels::cuda::Gpu;
 use reference::clean::clean;
 
 use crate::course::{Backend, Course};
-use crate::courses::COURSES;
+use crate::courses;
 use crate::date;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
 use crate::report::{self, Before};
 use crate::rubric::{RUBRICS, possible};
 use crate::scorecard::{Outcome, Scorecard};
-use crate::stub::{self, Step, code_hash};
+use crate::stub::{self, Language, Step, code_hash};
 use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
 
@@ -57,9 +57,9 @@ pub(crate) fn list(options: &Options, named: &[String]) -> Result<u8, Failure> {
 /// The total, the steps, and what comes next.
 pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let progress = Progress::load(workbook);
-    let places: Vec<Entry> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let places: Vec<Entry> = courses::exercises().map(|course| place(workbook, course, &progress)).collect();
     let points = total(&places);
-    let graded_last = |place: &&Entry| Some(place.course.key()) == progress.last;
+    let graded_last = |place: &&Entry| Some(place.course.exercise_key()) == progress.last;
     let first = places.iter().find(graded_last).and_then(to_do); // who is at E need not be sent to A
     let next = first.unwrap_or_else(|| next(&places));
     let mut text = hanging(&format!("{points} of {}. ", possible()), &next);
@@ -99,7 +99,7 @@ fn best<'a, 'b>(challenge: &str, places: &'b [Entry<'a>]) -> Vec<&'b Entry<'a>> 
 pub(crate) fn so_far() -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);
-    let places: Vec<Entry> = COURSES.iter().map(|course| place(&workbook, course, &progress)).collect();
+    let places: Vec<Entry> = courses::exercises().map(|course| place(&workbook, course, &progress)).collect();
     if places.iter().all(|place| place.standing.points.is_none()) {
         return String::new();
     }
@@ -122,7 +122,7 @@ pub(crate) fn what_next(courses: &[&'static Course]) -> String {
 /// What the challenges that a scorecard leaves out got before.
 pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     let progress = Progress::load(workbook);
-    let places: Vec<Entry> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let places: Vec<Entry> = courses::exercises().map(|course| place(workbook, course, &progress)).collect();
     let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
     let scored = idle.filter_map(|challenge| {
         let scored: Vec<_> = best(&challenge.name, &places)
@@ -141,7 +141,7 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
 }
 
 fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Entry<'a> {
-    let known = progress.challenges.get(&course.key());
+    let known = progress.challenges.get(&course.exercise_key());
     let standing = known.cloned().unwrap_or_default();
     let text = match workbook.exercise(course) {
         Ok(text) => text,
@@ -152,9 +152,7 @@ fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> En
     let code = code_hash(&text);
     let state = match known {
         Some(standing) if standing.code == code => State::Graded,
-        _ if stub::derive(course.solution(), course.language())
-            .is_ok_and(|stub| code_hash(&stub) == code) =>
-        {
+        _ if stub::derive(course.solution(), course.language).is_ok_and(|stub| code_hash(&stub) == code) => {
             State::Untouched
         }
         _ => State::Changed,
@@ -178,7 +176,9 @@ fn to_do(Entry { course, state, standing }: &Entry) -> Option<String> {
     match state {
         State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
         State::Changed => {
-            let device = if Gpu::look(0).is_ok() {
+            let others =
+                courses::exercises().filter(|other| other.name == course.name && other.part == course.part);
+            let device = if others.count() > 1 && Gpu::look(0).is_ok() {
                 format!(" --device {}", course.backend.name())
             } else {
                 String::new()
@@ -263,7 +263,7 @@ fn challenge(place: &Entry) -> String {
         _ => None,
     };
     let mut message: Vec<String> = now.into_iter().map(String::from).chain(points(place)).collect();
-    if course.backend == Backend::Cuda {
+    if course.language == Language::Cuda {
         message.push("on CUDA".into());
     }
     if let Some(left) = left(place) {

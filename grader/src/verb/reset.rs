@@ -66,13 +66,13 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
 /// The text that is to be written.
 fn fresh(course: &Course, step: Option<&str>, old: Option<&[u8]>) -> Result<String, Failure> {
     let (Some(step), Some(old)) = (step, old) else {
-        return stub::derive(course.solution(), course.language()).map_err(Failure::Fault);
+        return stub::derive(course.solution(), course.language).map_err(Failure::Fault);
     };
     let whole = || format!("; `cargo grader reset {}` writes the whole file afresh", course.name);
     let text = std::str::from_utf8(old).map_err(|error| {
         Failure::Usage(format!("expected UTF-8 in {}: {error}{}", course.file(), whole()))
     })?;
-    stub::restore(text, course.solution(), course.language(), step)
+    stub::restore(text, course.solution(), course.language, step)
         .map_err(|reason| Failure::Usage(format!("{step} cannot be reset alone: {reason}{}", whole())))
 }
 

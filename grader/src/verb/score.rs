@@ -153,7 +153,7 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
     let step = name.split('/').next().unwrap_or_default();
-    if let Some(course) = courses::of_step(step) {
+    if let Some(course) = courses::of_step(step, plan.courses[0].backend) {
         let is_asked = plan.courses.iter().any(|asked| asked.key() == course.key());
         if is_asked || plan.device == Device::Auto {
             plan.courses = vec![course]; // a step says itself of which part it is, and where it runs

@@ -58,7 +58,7 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
             }
             Some(Event::Key('n')) => print(&next_step(&workbook, course)),
             Some(Event::Key('l')) => print(&first_screen(&workbook)),
-            Some(Event::Key('h')) => tell(hint(options, Some(&course.key()))),
+            Some(Event::Key('h')) => tell(hint(options, Some(&course.exercise_key()))),
             Some(Event::Key('x')) if asked_to_reset => tell(reset(course, None, Consent::Given)),
             Some(Event::Key('x')) => {
                 print("x again writes the exercise afresh (your text is kept); any other key does not\n");
@@ -131,12 +131,12 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         }
     };
     let mut progress = Progress::load(workbook);
-    let before = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
+    let before = progress.challenges.get(&course.exercise_key()).cloned().unwrap_or_default();
     progress.record(&card, Scope::Test, quick.is_all());
     if let Err(error) = progress.save(workbook) {
         eprintln!("warpbook: progress is not kept: {error}");
     }
-    let after = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
+    let after = progress.challenges.get(&course.exercise_key()).cloned().unwrap_or_default();
     print(&finished(course, &before, &after));
     if exit_code(&card, false) == 0 {
         print("every check passes: measuring\n");
@@ -181,7 +181,7 @@ fn verdict(options: &Options, card: &Scorecard, course: &Course) -> String {
 fn next_step(workbook: &Workbook, course: &'static Course) -> String {
     let progress = Progress::load(workbook);
     let steps = stub::steps(course.solution());
-    let standing = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
+    let standing = progress.challenges.get(&course.exercise_key()).cloned().unwrap_or_default();
     let step = standing.next_step(&steps).map(|(step, _)| step.name);
     let text = workbook.exercise(course).unwrap_or_default();
     let line = step.and_then(|step| stub::line_of(&text, step));

@@ -103,13 +103,15 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 6] = [
+const NUMBERS: [(&str, Make); 8] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
     ("graph", of_graph),
+    ("graph.cuda", of_graph),
     ("issues.chat", of_chat),
     ("loss", of_loss),
+    ("loss.cuda", of_loss_cuda),
 ];
 
 /// Made-up numbers of a course whose every row they win.
@@ -164,6 +166,16 @@ fn of_loss(numbers: &mut Numbers) {
     let losses: Vec<f64> = (0..40).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
     for name in ["loss.training.whole", "loss.training.chunked"] {
         number(numbers, name, losses[39], "nats");
+        numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
+    }
+}
+
+fn of_loss_cuda(numbers: &mut Numbers) {
+    of_loss(numbers);
+    counts(numbers, &LOSS_ON_A_CARD);
+    let losses: Vec<f64> = (0..25).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
+    for name in ["loss.training.whole", "loss.training.chunked", "loss.training.ulp"] {
+        number(numbers, name, losses[24], "nats");
         numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
     }
 }
@@ -273,6 +285,19 @@ const LOSS: [(&str, f64); 7] = [
     ("loss.policy.bytes.chunked", 1.0e8),
     ("loss.policy.bytes.rows", 164.0),
     ("loss.compiler", 0.0),
+];
+
+const LOSS_ON_A_CARD: [(&str, f64); 10] = [
+    ("loss.bytes.driver.whole", 4.1e8),
+    ("loss.bytes.driver.chunked", 1.1e8),
+    ("loss.policy.bytes.driver.whole", 4.1e8),
+    ("loss.policy.bytes.driver.chunked", 1.1e8),
+    ("loss.published.whole", 4.3e9),
+    ("loss.published.chunked", 2.6e8),
+    ("loss.published.rows", 496.0),
+    ("loss.published.driver.whole", 4.4e9),
+    ("loss.published.driver.chunked", 2.7e8),
+    ("loss.training.parameters", 1.236e9),
 ];
 
 fn counts(numbers: &mut Numbers, all: &[(&str, f64)]) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{About, Findings, Subject, seed};
-use crate::course::Backend;
 use crate::courses;
 use crate::expected::Expected;
 use crate::gather::replay_command;
 use crate::score::Attempt;
 use crate::scorecard::{Check, Guard, Outcome};
+use crate::stub::Language;
 
 impl Findings {
     pub(super) fn names(&mut self, subject: &Subject<'_>, expected: &Expected) {
@@ -126,7 +126,7 @@ impl Findings {
                 self.add(About::Numbers, &what, &describe(code), "64 hexadecimal digits");
             }
             // An exercise says `Exercise` where the solution says `Solution`; kernels have no such name.
-            Some(Attempt::Exercise) if *code == solution && subject.backend() == Backend::Cpu => {
+            Some(Attempt::Exercise) if *code == solution && subject.courses[0].language == Language::Rust => {
                 self.add(About::Numbers, &what, "the solution's", "that of an exercise");
             }
             _ => {}

@@ -43,7 +43,7 @@ fn rule(name: &str) -> Option<(Rule, usize)> {
         }
         _ if name == "graph.plan.bytes" || starts("graph.timeline.") => Some((Rule::Sum, 1)),
         _ if starts("graph.losses.") => Some((Rule::Last, 40)),
-        "loss.training.whole" | "loss.training.chunked" | "loss.training.ulp" => Some((Rule::Last, 40)),
+        "loss.training.whole" | "loss.training.chunked" | "loss.training.ulp" => Some((Rule::Last, 25)),
         _ if starts("loss.stairs.") && name.ends_with("_ms") => Some((Rule::Sum, 1)),
         "loss.stairs.op_by_op" | "loss.stairs.whole" | "loss.stairs.chunked" => Some((Rule::Largest, 1)),
         "loss.stairs.parts" => Some((Rule::Count, 1)),

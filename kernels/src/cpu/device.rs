@@ -40,6 +40,22 @@ impl Device for Cpu {
         Ok(())
     }
 
+    fn copy_at(
+        &self,
+        to: &mut Buffer,
+        first: usize,
+        from: &Buffer,
+        at: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        to.on_host()?;
+        from.on_host()?;
+        to.has(first, bytes)?;
+        from.has(at, bytes)?;
+        to.view_mut::<u8>()[first..][..bytes].copy_from_slice(&from.view::<u8>()[at..][..bytes]);
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(()) // a run returns when it is done
     }
@@ -76,7 +92,7 @@ impl Device for Cpu {
             Choice::Rows => product.m > 1,
             Choice::Columns => product.n > 1,
             Choice::Batch => matrices > 1,
-            Choice::Way(_) => false,
+            Choice::Algorithm(_) => false,
         };
         Choice::ALL.into_iter().filter(is_useful).collect()
     }

@@ -54,7 +54,7 @@ impl Cpu {
         let Some(pool) = &self.pool else { return each(whole(Parallelism::None)) };
         pool.install(|| match product.choice {
             Choice::Single => each(whole(Parallelism::None)),
-            Choice::Library | Choice::Way(_) => each(whole(Parallelism::Rayon(self.threads))),
+            Choice::Library | Choice::Algorithm(_) => each(whole(Parallelism::Rayon(self.threads))),
             Choice::Batch => (0..count).into_par_iter().for_each(|i| one(i, whole(Parallelism::None))),
             Choice::Rows | Choice::Columns => {
                 let parts = Parts::of(product, self.threads);

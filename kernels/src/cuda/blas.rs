@@ -42,14 +42,14 @@ unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
 
-/// A product's layouts and the way that it is computed.
+/// A product's layouts and the algorithm that computes it.
 #[derive(Debug)]
 pub(super) struct Matmul {
     kind: Descriptor<cublasLtMatmulDesc_t>,
     layouts: [Descriptor<cublasLtMatrixLayout_t>; 3],
     algorithm: cublasLtMatmulAlgo_t,
     /// Whether the second factor comes first.
-    pub is_turned: bool,
+    pub is_swapped: bool,
     scale: f32,
     add: f32,
     /// Bytes beside its matrices.
@@ -88,7 +88,7 @@ struct Columns {
 struct Form {
     matrices: [Columns; 3],
     count: usize,
-    is_turned: bool,
+    is_swapped: bool,
 }
 
 /// What a call returned, as a result.
@@ -164,15 +164,15 @@ impl Form {
         let [of_a, of_b, of_to] = [a, b, to].map(|view| batch_stride(batch, view));
         let (of_a, of_b, of_to) = (of_a?, of_b?, of_to?);
         let flip = |[first, second]: [usize; 2]| [second, first];
-        let turned = columns([*n, *m], flip(last(to)), of_to).filter(|to| !to.is_transposed);
-        if let Some(result) = turned {
+        let swapped = columns([*n, *m], flip(last(to)), of_to).filter(|to| !to.is_transposed);
+        if let Some(result) = swapped {
             let first = columns([*n, *k], flip(last(b)), of_b)?;
             let second = columns([*k, *m], flip(last(a)), of_a)?;
-            return Some(Self { matrices: [first, second, result], count, is_turned: true });
+            return Some(Self { matrices: [first, second, result], count, is_swapped: true });
         }
         let result = columns([*m, *n], last(to), of_to).filter(|to| !to.is_transposed)?;
         let (first, second) = (columns([*m, *k], last(a), of_a)?, columns([*k, *n], last(b), of_b)?);
-        Some(Self { matrices: [first, second, result], count, is_turned: false })
+        Some(Self { matrices: [first, second, result], count, is_swapped: false })
     }
 }
 
@@ -227,12 +227,12 @@ impl Columns {
     }
 }
 
-/// A product's description in the library, without the way that it is computed.
+/// A product's description in the library, without the algorithm that computes it.
 struct Described {
     kind: Descriptor<cublasLtMatmulDesc_t>,
     layouts: [Descriptor<cublasLtMatrixLayout_t>; 3],
     preference: Descriptor<cublasLtMatmulPreference_t>,
-    is_turned: bool,
+    is_swapped: bool,
 }
 
 impl Described {
@@ -270,15 +270,15 @@ impl Described {
             b.layout(of_factors, form.count)?,
             to.layout(of_to, form.count)?,
         ];
-        let preference = preference(product, form.is_turned)?;
-        Ok(Some(Self { kind, layouts, preference, is_turned: form.is_turned }))
+        let preference = preference(product, form.is_swapped)?;
+        Ok(Some(Self { kind, layouts, preference, is_swapped: form.is_swapped }))
     }
 }
 
 /// How much memory a product may use, and how its matrices are aligned.
 fn preference(
     product: &Product,
-    is_turned: bool,
+    is_swapped: bool,
 ) -> Result<Descriptor<cublasLtMatmulPreference_t>, CudaError> {
     let preference = described(
         "cublasLtMatmulPreferenceCreate",
@@ -302,7 +302,7 @@ fn preference(
     let mut aligned = [&product.a, &product.b, &product.to].map(|_| 0_u32);
     let views = [&product.a, &product.b, &product.to];
     aligned.iter_mut().zip(views).zip(product.elements).for_each(|((to, view), e)| *to = alignment(view, e));
-    if is_turned {
+    if is_swapped {
         aligned.swap(0, 1);
     }
     let sides = [
@@ -318,11 +318,11 @@ fn preference(
 }
 
 impl Gpu {
-    /// The ways in which the library would compute a product, the one that it thinks fastest first.
-    fn ways(&self, described: &Described) -> Result<Vec<cublasLtMatmulHeuristicResult_t>, CudaError> {
+    /// The algorithms that the library proposes for a product, the one that it thinks fastest first.
+    fn algorithms(&self, described: &Described) -> Result<Vec<cublasLtMatmulHeuristicResult_t>, CudaError> {
         let [a, b, to] = described.layouts.each_ref().map(|layout| layout.handle);
         let mut found = 0;
-        let mut ways: Vec<cublasLtMatmulHeuristicResult_t> = Vec::with_capacity(CANDIDATES);
+        let mut algorithms: Vec<cublasLtMatmulHeuristicResult_t> = Vec::with_capacity(CANDIDATES);
         let (handle, kind, preference) =
             (self.blas()?.handle, described.kind.handle, described.preference.handle);
         self.stream().enter()?;
@@ -338,33 +338,33 @@ impl Gpu {
                 to,
                 preference,
                 CANDIDATES as i32,
-                ways.as_mut_ptr(),
+                algorithms.as_mut_ptr(),
                 &raw mut found,
             )
         };
         check("cublasLtMatmulAlgoGetHeuristic", asked)?;
         // SAFETY: so many were written.
-        unsafe { ways.set_len(usize::try_from(found).unwrap_or(0).min(CANDIDATES)) };
-        ways.retain(|way| way.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-        Ok(ways)
+        unsafe { algorithms.set_len(usize::try_from(found).unwrap_or(0).min(CANDIDATES)) };
+        algorithms.retain(|algorithm| algorithm.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(algorithms)
     }
 
-    /// How many ways the library knows to compute a product.
-    pub(super) fn count_ways(&self, product: &Product) -> Result<usize, CudaError> {
+    /// How many algorithms the library proposes for a product.
+    pub(super) fn count_algorithms(&self, product: &Product) -> Result<usize, CudaError> {
         let described = Described::of(product)?;
-        described.map_or(Ok(0), |described| Ok(self.ways(&described)?.len()))
+        described.map_or(Ok(0), |described| Ok(self.algorithms(&described)?.len()))
     }
 
-    /// A product, ready to be run in one of the ways that the library knows; its first, if there are not so many.
+    /// A product, ready to be run by one of the algorithms that the library proposes; its first, if there are not so many.
     /// `None` if it has no form in the library.
-    pub(super) fn matmul(&self, product: &Product, way: usize) -> Result<Option<Matmul>, CudaError> {
+    pub(super) fn matmul(&self, product: &Product, algorithm: usize) -> Result<Option<Matmul>, CudaError> {
         let Some(described) = Described::of(product)? else { return Ok(None) };
-        let ways = self.ways(&described)?;
-        let Some(chosen) = ways.get(way).or(ways.first()) else { return Ok(None) };
-        let Described { kind, layouts, is_turned, .. } = described;
+        let algorithms = self.algorithms(&described)?;
+        let Some(chosen) = algorithms.get(algorithm).or(algorithms.first()) else { return Ok(None) };
+        let Described { kind, layouts, is_swapped, .. } = described;
         let (scale, add) = (product.scale, if product.add { 1.0 } else { 0.0 });
         let (algorithm, workspace) = (chosen.algo, chosen.workspaceSize);
-        Ok(Some(Matmul { kind, layouts, algorithm, is_turned, scale, add, workspace }))
+        Ok(Some(Matmul { kind, layouts, algorithm, is_swapped, scale, add, workspace }))
     }
 
     /// Queues a product: the addresses of its factors and of the result, and of the memory beside them.
@@ -375,7 +375,7 @@ impl Gpu {
         [a, b, to]: [u64; 3],
         scratch: u64,
     ) -> Result<(), CudaError> {
-        let (first, second) = if matmul.is_turned { (b, a) } else { (a, b) };
+        let (first, second) = if matmul.is_swapped { (b, a) } else { (a, b) };
         let at = |address: u64| std::ptr::without_provenance_mut::<c_void>(address as usize);
         let [of_first, of_second, of_to] = matmul.layouts.each_ref().map(|layout| layout.handle);
         stream.enter()?;
@@ -429,7 +429,7 @@ mod tests {
         let form = Form::of(&product([[5, 1], [7, 1], [7, 1]], [3, 7, 5])).expect("it has a form");
         let matrix = |rows, count, stride| Columns { rows, count, stride, is_transposed: false, batch: 0 };
         assert_eq!(form.matrices, [matrix(7, 5, 7), matrix(5, 3, 5), matrix(7, 3, 7)]);
-        assert!(form.is_turned);
+        assert!(form.is_swapped);
     }
 
     #[test]
@@ -438,7 +438,7 @@ mod tests {
         assert!(form.matrices[0].is_transposed && !form.matrices[1].is_transposed);
         assert_eq!((form.matrices[0].rows, form.matrices[0].count), (5, 7), "as it is stored");
         let form = Form::of(&product([[5, 1], [7, 1], [1, 3]], [3, 7, 5])).expect("it has a form");
-        assert!(!form.is_turned && form.matrices[0].is_transposed);
+        assert!(!form.is_swapped && form.matrices[0].is_transposed);
     }
 
     #[test]

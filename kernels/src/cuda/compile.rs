@@ -32,7 +32,7 @@ pub struct Source<'a> {
 /// What to compile for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Machine code and PTX for one architecture: (9, 0) is `sm_90`.
+    /// Machine code and PTX for one architecture: (8, 0) is `sm_80`, and (9, 0) `sm_90a`, for `wgmma`.
     Machine((i32, i32)),
     /// PTX alone, which drivers compile for that architecture and later ones.
     Ptx((i32, i32)),
@@ -90,6 +90,7 @@ const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--generate-line-info
 impl Target {
     fn option(self) -> String {
         match self {
+            Self::Machine((9, 0)) => "--gpu-architecture=sm_90a".into(), // with what later cards do not have
             Self::Machine((major, minor)) => format!("--gpu-architecture=sm_{major}{minor}"),
             Self::Ptx((major, minor)) => format!("--gpu-architecture=compute_{major}{minor}"),
         }

@@ -13,7 +13,7 @@ use super::module::Module;
 use super::plan::CudaPlan;
 use super::probe::Gpu;
 use crate::buffer::Buffer;
-use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial};
+use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial, Watermark};
 use crate::error::DeviceError;
 use crate::plan::{Choice, Plan, Product};
 use crate::tile::Element;
@@ -61,6 +61,19 @@ impl Device for Gpu {
         Ok(())
     }
 
+    fn copy_at(
+        &self,
+        to: &mut Buffer,
+        first: usize,
+        from: &Buffer,
+        at: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        to.has(first, bytes)?;
+        from.has(at, bytes)?;
+        Ok(to.on_card_mut()?.copy(self.stream(), first, from.on_card()?, at, bytes)?)
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         self.stream().sync()?;
         self.check_faults()
@@ -85,10 +98,16 @@ impl Device for Gpu {
         }
     }
 
+    fn watermark(&self) -> Result<Box<dyn Watermark + '_>, DeviceError> {
+        self.sync()?; // what is freed is no longer in use
+        Ok(Box::new(self.inner.pool.watermark()?))
+    }
+
     fn choices(&self, product: &Product) -> Vec<Choice> {
-        let ways = if blas::is_expressible(product) { self.count_ways(product).unwrap_or(0) } else { 0 };
-        let all = (0..ways.max(1)).filter_map(|way| u8::try_from(way).ok());
-        all.map(Choice::Way).collect()
+        let algorithms =
+            if blas::is_expressible(product) { self.count_algorithms(product).unwrap_or(0) } else { 0 };
+        let all = (0..algorithms.max(1)).filter_map(|algorithm| u8::try_from(algorithm).ok());
+        all.map(Choice::Algorithm).collect()
     }
 
     fn attends_narrow(&self) -> bool {

@@ -1,14 +1,18 @@
 //! The driver's calls, each checked.
 
 use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
 
-use cudarc::driver::sys::{self, CUevent, CUresult};
+use cudarc::driver::sys::{
+    self, CUevent, CUgraph, CUgraphNode, CUresult, CUstream, CUstreamCaptureStatus,
+    CUstreamUpdateCaptureDependencies_flags,
+};
 
 use super::error::CudaError;
 
 /// Every symbol that this room calls: all of them are in drivers since CUDA 12.0. A driver is asked for each
 /// before it is called at all, since the bindings end the process at a missing one.
-pub(super) const SYMBOLS: [&str; 40] = [
+pub(super) const SYMBOLS: [&str; 42] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorName",
@@ -47,6 +51,8 @@ pub(super) const SYMBOLS: [&str; 40] = [
     "cuEventElapsedTime",
     "cuStreamBeginCapture_v2",
     "cuStreamEndCapture",
+    "cuStreamGetCaptureInfo_v2",
+    "cuStreamUpdateCaptureDependencies",
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
 ];
@@ -82,17 +88,70 @@ fn text(result: CUresult) -> String {
     format!("{} ({})", ask(sys::cuGetErrorName), ask(sys::cuGetErrorString))
 }
 
-/// Milliseconds between two events, through the symbol that drivers before 12.8 have, too; the bindings' own
-/// would end the process on them.
+/// A function of the driver that the bindings do not reach in all drivers: they ask for the name that the newest ones
+/// have, and would end the process on an older one.
+struct Older<F> {
+    call: &'static str,
+    found: OnceLock<Option<F>>,
+}
+
+impl<F: Copy> Older<F> {
+    const fn new(call: &'static str) -> Self {
+        Self { call, found: OnceLock::new() }
+    }
+
+    fn get(&self) -> Result<F, CudaError> {
+        let missing = || CudaError::Driver {
+            call: self.call,
+            code: CUresult::CUDA_ERROR_NOT_FOUND as u32,
+            text: "the driver has no such function".into(),
+        };
+        self.found.get_or_init(|| symbol(self.call)).ok_or_else(missing)
+    }
+}
+
+/// Milliseconds between two events.
 pub(super) fn elapsed_ms(begin: CUevent, end: CUevent) -> Result<f32, CudaError> {
     type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
-    static FUNCTION: std::sync::OnceLock<Option<ElapsedTime>> = std::sync::OnceLock::new();
-    let call = "cuEventElapsedTime";
-    let Some(function) = FUNCTION.get_or_init(|| symbol(call)) else {
-        return Err(CudaError::Driver { call, code: 500, text: "the driver has no such function".into() });
-    };
+    static FUNCTION: Older<ElapsedTime> = Older::new("cuEventElapsedTime");
+    let function = FUNCTION.get()?;
     let mut ms = 0.0;
     // SAFETY: the function's type is its declaration in cuda.h; both events were recorded.
-    check(call, unsafe { function(&raw mut ms, begin, end) })?;
+    check(FUNCTION.call, unsafe { function(&raw mut ms, begin, end) })?;
     Ok(ms)
+}
+
+/// What the work that is captured next on a stream would wait for.
+pub(super) fn capture_dependencies(stream: CUstream) -> Result<Vec<CUgraphNode>, CudaError> {
+    type CaptureInfo = unsafe extern "C" fn(
+        CUstream,
+        *mut CUstreamCaptureStatus,
+        *mut u64,
+        *mut CUgraph,
+        *mut *const CUgraphNode,
+        *mut usize,
+    ) -> CUresult;
+    static FUNCTION: Older<CaptureInfo> = Older::new("cuStreamGetCaptureInfo_v2");
+    let function = FUNCTION.get()?;
+    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (mut id, mut graph) = (0, std::ptr::null_mut());
+    let (mut nodes, mut count) = (std::ptr::null(), 0);
+    // SAFETY: the function's type is its declaration in cuda.h; a capture is open on the stream.
+    let asked = unsafe {
+        function(stream, &raw mut status, &raw mut id, &raw mut graph, &raw mut nodes, &raw mut count)
+    };
+    check(FUNCTION.call, asked)?;
+    // SAFETY: the driver's array has so many nodes, and lasts until the next call on the stream.
+    Ok(if count == 0 { Vec::new() } else { unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec() })
+}
+
+/// Lets the work that is captured next on a stream wait for these nodes and for nothing else.
+pub(super) fn set_capture_dependencies(stream: CUstream, nodes: &mut [CUgraphNode]) -> Result<(), CudaError> {
+    type Update = unsafe extern "C" fn(CUstream, *mut CUgraphNode, usize, u32) -> CUresult;
+    static FUNCTION: Older<Update> = Older::new("cuStreamUpdateCaptureDependencies");
+    let set = CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES as u32;
+    let function = FUNCTION.get()?;
+    // SAFETY: the function's type is its declaration in cuda.h before CUDA 13, which drivers keep; a capture is open on
+    // the stream, and the nodes are of its graph.
+    check(FUNCTION.call, unsafe { function(stream, nodes.as_mut_ptr(), nodes.len(), set) })
 }

@@ -17,6 +17,7 @@ use super::driver::check;
 use super::error::CudaError;
 use super::order::Stream;
 use super::probe::{Context, Gpu};
+use super::watermark::Taken;
 
 /// Sizes are rounded up to this, the driver's own alignment, in bytes.
 const GRAIN: usize = 512;
@@ -42,9 +43,10 @@ pub(super) struct Pool {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     free: BTreeMap<usize, Vec<CUdeviceptr>>, // by rounded size
     usage: Usage,
+    pub taken: Taken,
 }
 
 /// Bytes of device memory; freed, and no longer counted, when dropped.
@@ -62,7 +64,7 @@ impl Pool {
         Self { context, stream, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,6 +93,7 @@ impl Pool {
             Some(address) => address,
             None => self.ask(tag, bytes)?,
         };
+        self.state().taken.add(bytes);
         Ok(Allocation { address, bytes, tag, is_counted: false, pool: Arc::clone(self) })
     }
 
@@ -116,7 +119,7 @@ impl Pool {
     }
 
     /// Gives back what is kept.
-    fn trim(&self) -> Result<(), CudaError> {
+    pub(super) fn trim(&self) -> Result<(), CudaError> {
         let kept = std::mem::take(&mut self.state().free);
         for address in kept.into_values().flatten() {
             // SAFETY: the address came from cuMemAlloc_v2 and nobody holds it any more.
@@ -125,7 +128,7 @@ impl Pool {
         Ok(())
     }
 
-    fn free_bytes(&self) -> Result<usize, CudaError> {
+    pub(super) fn free_bytes(&self) -> Result<usize, CudaError> {
         self.context.enter()?;
         let (mut free, mut all) = (0, 0);
         // SAFETY: the driver writes two numbers.
@@ -242,6 +245,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.free.entry(rounded(self.bytes)).or_default().push(self.address);
+        state.taken.remove(self.bytes);
         if !self.is_counted {
             return;
         }

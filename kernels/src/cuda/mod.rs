@@ -6,7 +6,7 @@
 //! compile     CUDA C++ -> PTX and machine code by NVRTC, with a cache on disk
 //! kept        the PTX of this repository's own kernels, for machines with a driver and no compiler
 //! module      loaded code: kernels, globals, launches
-//! memory      device memory through a counting pool
+//! memory      device memory through a counting pool; watermark: the most of it at once
 //! order       streams, events, captured graphs
 //! condition   clocks, temperature, throttling, other processes
 //! blas        products of matrices by cuBLASLt
@@ -39,6 +39,7 @@ mod order;
 mod plan;
 mod probe;
 mod texts;
+mod watermark;
 
 pub use compile::{CompileError, Compiled, Source, Target, cache_folder, compile};
 pub use device::output_defines;

@@ -224,7 +224,7 @@ impl Gpu {
     }
 
     /// Queues a kernel whose one argument is a struct of so many words, and counts it.
-    pub(super) fn launch_words(
+    pub(super) fn launch_with(
         &self,
         stream: &Stream,
         function: &Function,

@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
-    self, CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode,
+    self, CUevent, CUevent_flags, CUgraph, CUgraphExec, CUgraphNode, CUstream, CUstream_flags,
+    CUstreamCaptureMode,
 };
 
-use super::driver::{check, elapsed_ms};
+use super::driver::{capture_dependencies, check, elapsed_ms, set_capture_dependencies};
 use super::error::CudaError;
 use super::module::Function;
 use super::probe::{Context, Gpu};
@@ -232,5 +233,31 @@ impl Gpu {
             sys::cuGraphInstantiateWithFlags(&raw mut run, plan.graph, 0)
         })?;
         Ok(Graph { run, _plan: plan, context, _kernels: kernels })
+    }
+
+    /// Writes down pieces of work of which each waits only for those earlier ones that `waits` names: what does not
+    /// wait for each other, the card may do side by side.
+    ///
+    /// # Errors
+    /// As [`Gpu::capture`].
+    pub(super) fn capture_side_by_side(
+        &self,
+        stream: &Stream,
+        waits: &[Vec<usize>],
+        mut queue: impl FnMut(&Stream, usize) -> Result<(), CudaError>,
+    ) -> Result<Graph, CudaError> {
+        self.capture(stream, |stream| {
+            let mut last: Vec<Vec<CUgraphNode>> = Vec::with_capacity(waits.len()); // nodes of each piece
+            for (piece, waits) in waits.iter().enumerate() {
+                let mut nodes: Vec<CUgraphNode> =
+                    waits.iter().flat_map(|piece| &last[*piece]).copied().collect();
+                nodes.sort_unstable();
+                nodes.dedup();
+                set_capture_dependencies(stream.handle, &mut nodes)?;
+                queue(stream, piece)?;
+                last.push(capture_dependencies(stream.handle)?);
+            }
+            Ok(())
+        })
     }
 }

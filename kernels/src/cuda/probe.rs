@@ -113,6 +113,9 @@ impl Card {
 }
 
 /// A GPU: a context on one card, its memory pool, and the stream that work runs on. Clones share them.
+///
+/// Threads may share it: each run of a plan is queued as a whole. What a lane did wrong comes up in the thread that
+/// waits next, whichever of them ran the plan; threads whose errors should stay theirs open a GPU each.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     pub(super) inner: Arc<Inner>,
@@ -132,6 +135,7 @@ pub(super) struct Inner {
     pub captured: Mutex<HashMap<usize, Vec<Function>>>, // kernels launched while a graph is captured, by stream
     pub blas: OnceLock<Result<Blas, CudaError>>,
     pub scratch: Mutex<Option<Arc<Allocation>>>, // shared by all plans
+    pub queueing: Mutex<()>, // held while a run is queued: steps of two runs would share the scratch memory
     pub faults: Faults,
 }
 
@@ -293,6 +297,7 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
             captured: Mutex::default(),
             blas: OnceLock::new(),
             scratch: Mutex::default(),
+            queueing: Mutex::default(),
             faults: Faults::default(),
         }),
     })

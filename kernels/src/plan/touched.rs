@@ -1,9 +1,12 @@
-//! Which memory a step touches: what must not overlap with an operation between ranks that is in flight.
+//! Which memory a step touches: what must not overlap with an operation between ranks that is in flight, and what
+//! decides which steps may run side by side.
 //!
 //! A place is everything from the first element of a view to its last one. What a program finds by its own indices -
 //! lane by lane, in a table, by a gather - may be anywhere in the memory that it is given.
 
-use super::{Attention, Step, View};
+use std::ops::Range;
+
+use super::{Attention, Memory, Step, View};
 use crate::tile::{Index, Op, Program};
 
 /// Elements somewhere in memory, and whether a step writes them.
@@ -24,6 +27,16 @@ impl Touched {
     fn all(view: &View, is_written: bool) -> Self {
         let (view, space) = view.all();
         Self { view, space: space.to_vec(), element_bytes: 1, is_written }
+    }
+
+    /// The memory that it is in.
+    pub(super) fn memory(&self) -> Memory {
+        self.view.memory
+    }
+
+    /// Its bytes, counted in its memory: all of the arena is one.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        self.view.range(&self.space, self.element_bytes).unwrap_or(0..usize::MAX)
     }
 
     /// Whether two places have a byte in common.

@@ -1,5 +1,5 @@
-//! Times attention alone on a device, forward and with its gradients: what `c_attention.py`, the peers' script, times with
-//! torch.
+//! Times attention alone on a device, forward and with its gradients: what `c_attention.py`, the peers' script, times
+//! with torch.
 //!
 //!     attention DEVICE LENGTH[,LENGTH..]
 //!
@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     let [device, lengths] = &arguments[..] else {
         return Err("attention: expected a device and lengths".into());
     };
-    let device = device.parse::<Which>()?.open()?;
+    let device = device.parse::<Which>()?.open(|reason| eprintln!("on the CPU: {reason}"))?;
     println!("{}", device.identity());
     for length in lengths.split(',') {
         let length: usize = length.parse()?;
@@ -51,7 +51,8 @@ fn main() -> Result<(), Failure> {
             let both = time(&*device, &graph(mask, length, true)?, &documents)?;
             let products = 4.0 * (HEADS * DEPTH) as f64 * pairs(mask, &documents) as f64 / 1e9;
             println!(
-                "T={length} {mask:?}: forward {forward:.3} ms, {:.0} TFLOP/s; with gradients {both:.3} ms, {:.0} TFLOP/s",
+                "T={length} {mask:?}: forward {forward:.3} ms, {:.0} TFLOP/s; \
+                 with gradients {both:.3} ms, {:.0} TFLOP/s",
                 products / forward,
                 3.5 * products / both
             );

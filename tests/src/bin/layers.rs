@@ -5,8 +5,8 @@
 //!
 //! The stack is 4 layers of a Llama-3.2-1B's shape, or 2 of a Llama-3.1-8B's: NF4 with quantised scales, an adapter of
 //! rank 16 beside all seven projections, batch 1, bf16 unless `f32` is asked for. The loss is the mean square of what
-//! comes out; gradients are those of the input and of the adapter. `tuned` tries the library's ways of each product first;
-//! `steps` lists what each kind of step takes, one at a time, with the wait after each (about 10 us on a card).
+//! comes out; gradients are those of the input and of the adapter. `tuned` tries the library's algorithms of each product
+//! first; `steps` lists what each kind of step takes, one at a time, with the wait after each (about 10 us on a card).
 
 extern crate solutions as _; // what `Solution` calls
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
         return Err("layers: expected a device, 1b or 8b, and lengths".into());
     };
     let has = |flag: &str| flags.iter().any(|given| given == flag);
-    let device = device.parse::<Which>()?.open()?;
+    let device = device.parse::<Which>()?.open(|reason| eprintln!("on the CPU: {reason}"))?;
     let compute = if has("f32") { Dtype::F32 } else { Dtype::Bf16 };
     let config = config(shape).ok_or("layers: expected 1b or 8b")?;
     let graph = stack(&config, compute)?;
@@ -190,7 +190,8 @@ fn time(session: &mut Session<'_>, program: Program, given: &Tensors, length: &s
     times.sort_by(f64::total_cmp);
     let arena = session.counters().arena_bytes >> 20;
     println!(
-        "T={length}: median {:.3} ms, least {:.3}; {launches} launches, first run {:.2} s, arena {arena} MiB, loss {loss:.6}",
+        "T={length}: median {:.3} ms, least {:.3}; {launches} launches, first run {:.2} s, \
+         arena {arena} MiB, loss {loss:.6}",
         times[RUNS / 2],
         times[0],
         first.as_secs_f64()

@@ -161,6 +161,24 @@ fn filling(gpu: &Gpu) -> kernels::cuda::Function {
     gpu.build(&source).expect("compiles").function("random_words").expect("is there")
 }
 
+/// Two buffers of which one was free when the other came: at once there was the larger one only, and the driver, from
+/// which both were taken, lacks both.
+#[test]
+fn a_watermark_is_what_was_taken_at_once_and_the_driver_lacks_it() {
+    let Some(gpu) = probed() else { return };
+    let device: &dyn Device = &*gpu;
+    let [large, small] = [64 << 20, 32 << 20];
+    let before = device.alloc("before", small).expect("room");
+    let watermark = device.watermark().expect("a place");
+    drop(device.alloc("large", large).expect("room"));
+    let _small = device.alloc("small", small).expect("room");
+    assert_eq!(watermark.bytes(), large as u64);
+    let lacks = watermark.driver_bytes().expect("an answer").expect("a driver");
+    assert!(lacks >= (large + small) as u64, "{lacks} bytes");
+    assert_eq!(device.watermark().expect("a place").bytes(), 0, "from its beginning on");
+    drop(before);
+}
+
 #[test]
 fn a_captured_graph_replays_and_its_launches_are_counted() {
     let Some(gpu) = probed() else { return };

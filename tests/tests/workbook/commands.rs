@@ -24,7 +24,7 @@ fn exit_codes_tell_what_happened() {
     let file = workbook().join("Cargo.toml");
     let below_a_file = file.join("report.json").display().to_string();
     let solution = ["--attempt", "solution"];
-    let cases: [(i32, &[&str]); 21] = [
+    let cases: [(i32, &[&str]); 23] = [
         (0, &["test", "nf4", "--case", "A.1"]),
         (0, &["test", "A", "--case", "A.1", "--device", "cpu"]),
         (2, &["grade"]),
@@ -43,7 +43,9 @@ fn exit_codes_tell_what_happened() {
         (2, &["verify-report", "Cargo.toml"]),
         (2, &["rubric", "nf5"]),
         (3, &["score", "--device", "cuda"]),
+        (3, &["score", "graph", "loss", "--device", "cuda"]),
         (3, &["test", "nf4", "--device", "cuda:1"]),
+        (3, &["test", "C.4", "--device", "cuda"]),
         (4, &["test", "nf4", "--strict"]),
         (6, &["test", "nf4", "--case", "A.1", "-o", &below_a_file]),
     ];

@@ -5,6 +5,7 @@ use challenges::nf4::{Absmax, Weight};
 use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::nf4::{CODE2, NF4, OutputDtype, dequantize_bits};
+use tests::one_graph::{bytes, devices};
 use tests::plans::flat;
 
 /// A double-quantised weight of `len` elements.
@@ -125,6 +126,21 @@ fn a_copy_of_another_length_is_refused() {
     let mut back = [0; 10];
     device.download(&buffer, &mut back).expect("equal lengths");
     assert_eq!(back, [7; 10]);
+}
+
+#[test]
+fn a_copy_within_a_device_moves_the_bytes_that_there_are() {
+    for device in devices() {
+        let mut from = device.alloc("from", 8).expect("room");
+        let mut to = device.alloc("to", 6).expect("room");
+        device.upload(&mut from, &[1, 2, 3, 4, 5, 6, 7, 8]).expect("the lengths are equal");
+        device.copy_at(&mut to, 1, &from, 3, 4).expect("both have them");
+        assert_eq!(bytes(device, &to), [0, 4, 5, 6, 7, 0], "{}", device.name());
+        for (first, at, len) in [(3, 0, 4), (0, 5, 4), (usize::MAX, 0, 1), (0, 1, usize::MAX)] {
+            let refused = device.copy_at(&mut to, first, &from, at, len);
+            assert!(matches!(refused, Err(DeviceError::Range { .. })), "{first} {at} {len}: {refused:?}");
+        }
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tests::one_graph::card;
 use tests::plans::{self, Outcome};
 use tests::tiny_llama::TinyLlama;
 
-use crate::attention_cpu;
+use crate::attention_device;
 use crate::compiled::sizes;
 use crate::llama::recipe;
 
@@ -69,9 +69,9 @@ fn a_drawn_plan_leaves_the_same_on_a_card() {
 
 /// Drawn plans, attention with every kind of program, and a training step of the golden Llama.
 fn all_plans() -> Vec<Plan> {
-    let has_text = |plan: &Plan| text_of(plan).is_ok_and(|text| text.contains("__global__"));
+    let has_text = |plan: &Plan| text_of(plan, (9, 0)).is_ok_and(|text| text.contains("__global__"));
     let drawn = drawn().filter(|plan| !plan.steps.iter().any(is_of_the_cpu)).filter(has_text).take(30);
-    training_step().into_iter().chain(attention_cpu::plans()).chain(drawn).collect()
+    training_step().into_iter().chain(attention_device::plans()).chain(drawn).collect()
 }
 
 fn training_step() -> Option<Plan> {
@@ -93,11 +93,12 @@ const ARCHITECTURES: [((i32, i32), usize); 5] =
 
 #[test]
 fn the_text_of_a_plan_compiles_for_every_architecture() {
-    let texts: Vec<String> = all_plans().iter().map(|plan| text_of(plan).expect("sound")).collect();
-    let jobs: Vec<_> = ARCHITECTURES
-        .iter()
-        .flat_map(|(capability, each)| texts.iter().step_by(*each).map(move |text| (*capability, text)))
-        .collect();
+    let (all, narrow) = (all_plans(), attention_device::narrow_plans());
+    let jobs = ARCHITECTURES.iter().flat_map(|(capability, each)| {
+        let text = |plan| (*capability, text_of(plan, *capability).expect("sound"));
+        all.iter().step_by(*each).chain(&narrow).map(text)
+    });
+    let jobs: Vec<_> = jobs.collect();
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(((major, minor), text)) = jobs.get(next.fetch_add(1, Relaxed)) {

@@ -367,8 +367,8 @@ fn flags_that_do_not_fit_are_refused() {
         ("--level 4", 2, "0..=3"),
         ("--ranks 0", 2, "0 is not in 1.."),
         ("--ranks 65", 2, "expected at most 64 ranks, found 65"),
-        ("--device sim", 3, "sim: challenge C has no back end for it yet"),
-        ("--device cuda:0", 3, "cuda:0: challenge C has no back end for it yet"),
+        ("--device sim", 3, "sim: a graph of a file has no back end for it yet"),
+        ("--device cuda:0", 3, "cuda:0: a graph of a file has no back end for it yet"),
         ("--html x.html", 2, "--html has no meaning for graph FILE"),
     ] {
         let arguments: Vec<&str> = ["graph", &norm].into_iter().chain(flags.split(' ')).collect();

@@ -2,7 +2,7 @@
 
 mod agreement;
 mod attention;
-mod attention_cpu;
+mod attention_device;
 mod book;
 mod callee;
 mod capture;

@@ -290,7 +290,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], ch
     let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
     let units = [Cpu::with_threads(1), Cpu::with_threads(3), narrowest];
     let on_cpu = choices.iter().flat_map(|choice| units.iter().map(|unit| (unit as &dyn Device, *choice)));
-    for (device, choice) in on_cpu.chain(card().map(|card| (card, Choice::Way(0)))) {
+    for (device, choice) in on_cpu.chain(card().map(|card| (card, Choice::Algorithm(0)))) {
         let product = Product {
             batch: vec![batch],
             m,

@@ -337,6 +337,15 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("texts of D, which are missing", |card| without(card, "issues.prompts.all")),
         ("a time of D", |card| scale(&mut number(card, "issues.prompts.time")["value"], 0.5)),
         ("a device that has no back end, with its GPU", |card| {
+            card["challenges"][1]["device"] = "cuda:0".into();
+            card["machine"]["gpu"] = "a GPU, 50 MiB L2".into();
+            for row in list(&mut card["challenges"][1], "rows") {
+                row["basis"] = "as published".into();
+            }
+            let points = card["challenges"][1]["points"].as_i64().expect("points");
+            card["stand_in"] = (card["stand_in"].as_i64().expect("points") - points).into();
+        }),
+        ("C, moved to a card", |card| {
             card["challenges"][2]["device"] = "cuda:0".into();
             card["machine"]["gpu"] = "a GPU, 50 MiB L2".into();
             for row in list(&mut card["challenges"][2], "rows") {

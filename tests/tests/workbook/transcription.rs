@@ -186,7 +186,7 @@ fn facts(is: &Answers<'static>) -> Facts {
     let fact = |is: bool| Fact {
         truth: if is { Truth::Met } else { Truth::Unmet },
         evidence: String::new(),
-        is_as_published: false,
+        basis: None,
     };
     is.iter().map(|(name, is)| (*name, fact(*is))).collect()
 }

@@ -706,8 +706,8 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
     fused
 }
 
-/// A product or an attention that is only used transposed, in one way, its gradient aside, is written the way that it is
-/// used.
+/// A product or an attention that is only used transposed, in one way, its gradient aside, is written the way that it
+/// is used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;

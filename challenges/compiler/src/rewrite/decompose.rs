@@ -67,8 +67,8 @@ pub fn rematerialisable(graph: &Graph) -> BTreeSet<Id> {
     rematerialisable
 }
 
-/// Whether a node is an attention, its logarithmic sums or a gradient of it whose queries, keys, values and results, but
-/// for the sums, have one type.
+/// Whether a node is an attention, its logarithmic sums or a gradient of it whose queries, keys, values and results,
+/// but for the sums, have one type.
 fn attends_in_one_type(graph: &Graph, id: Id) -> bool {
     let node = graph.node(id);
     let of = |input: Option<&Id>| input.map(|input| graph.ty(*input).dtype);

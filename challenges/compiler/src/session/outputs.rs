@@ -1,6 +1,7 @@
 //! The outputs of a run, where it left them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use kernels::plan::Memory;
@@ -71,6 +72,28 @@ impl Outputs<'_> {
     pub fn array(&self, name: &str) -> Result<Array<f32>, Error> {
         let (port, shape) = self.port(name)?;
         self.read(name, |bytes| Array::from_memory(port.dtype, shape, bytes))
+    }
+
+    /// Copies some of an output's bytes to byte `first` of another buffer of the device and on. They pass the host only
+    /// where the output is padded in more than its first dimension.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn copy_to(
+        &self,
+        name: &str,
+        bytes: Range<usize>,
+        to: &mut Buffer,
+        first: usize,
+    ) -> Result<(), Error> {
+        let (port, shape) = self.port(name)?;
+        let copied = if port.shape.get(1..) == shape.get(1..) {
+            let (from, begin) = self.place(port)?;
+            self.device.copy_at(to, first, from, begin + bytes.start, bytes.len())
+        } else {
+            self.read(name, |all| self.device.upload_at(to, first, &all[bytes]))?
+        };
+        copied.map_err(Error::Device)
     }
 
     /// An output in memory of its own on the device.

@@ -21,7 +21,7 @@ pub fn put(device: &dyn Device, to: &mut Buffer, bytes: &[u8]) -> Result<(), Err
     device.upload_at(to, 0, bytes).map_err(device_error)
 }
 
-/// Copies rows of some bytes each side by side, over one row of the host's memory.
+/// Copies rows of some bytes each side by side; those that lie side by side already at once.
 pub fn gather(
     device: &dyn Device,
     from: &Buffer,
@@ -29,12 +29,18 @@ pub fn gather(
     rows: &[usize],
     to: &mut Buffer,
 ) -> Result<(), Error> {
-    let mut row = vec![0; bytes];
-    for (number, place) in rows.iter().enumerate() {
-        device.download_at(from, place * bytes, &mut row).map_err(device_error)?;
-        device.upload_at(to, number * bytes, &row).map_err(device_error)?;
+    let mut first = 0;
+    for run in adjacent(rows) {
+        let len = run.len() * bytes;
+        device.copy_at(to, first, from, run[0] * bytes, len).map_err(device_error)?;
+        first += len;
     }
     Ok(())
+}
+
+/// Rows, as far as each is the next of the one before.
+fn adjacent(rows: &[usize]) -> impl Iterator<Item = &[usize]> {
+    rows.chunk_by(|row, next| row + 1 == *next)
 }
 
 /// What a run makes of each row.
@@ -75,31 +81,35 @@ impl<'a> Made<'a> {
 
     /// Puts the results of a chunk where they belong.
     pub fn take_all(&mut self, rows: &[usize], outputs: &Outputs<'_>) -> Result<(), Error> {
-        let names: Vec<&str> = outputs.names().filter(|name| self.wants(name)).collect();
-        for name in names {
-            outputs.read(name, |bytes| self.take(name, rows, bytes)).map_err(Error::Session)??;
+        for name in outputs.names() {
+            if let Some(values) = self.values.get_mut(name) {
+                outputs.read(name, |bytes| take(values, rows, bytes)).map_err(Error::Session)?;
+            } else if name == "hidden.grad" {
+                self.take_gradient(name, rows, outputs)?;
+            } // what chunks add up stays where it is
         }
         Ok(())
     }
 
-    /// Whether an output belongs to rows: what chunks add up stays where it is.
-    fn wants(&self, name: &str) -> bool {
-        name == "hidden.grad" || self.values.contains_key(name)
-    }
-
-    fn take(&mut self, name: &str, rows: &[usize], bytes: &[u8]) -> Result<(), Error> {
-        if let Some(values) = self.values.get_mut(name) {
-            let numbers = bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
-            rows.iter().zip(numbers).for_each(|(row, value)| values[*row] = value);
-            return Ok(());
-        }
+    /// Puts the gradient of a chunk's states where it belongs.
+    fn take_gradient(&mut self, name: &str, rows: &[usize], outputs: &Outputs<'_>) -> Result<(), Error> {
         let own = match (&mut self.of_hidden, &mut self.hidden) {
             (Some(own), _) => own,
             (None, Hidden::Donated(buffer)) => buffer,
             (None, Hidden::Borrowed(_)) => return Ok(()), // nobody asked for it
         };
-        let row = self.row;
-        let mut pairs = bytes.chunks(row.max(1)).zip(rows);
-        pairs.try_for_each(|(from, at)| self.device.upload_at(own, at * row, from)).map_err(device_error)
+        let mut first = 0;
+        for run in adjacent(rows) {
+            let len = run.len() * self.row;
+            outputs.copy_to(name, first..first + len, own, run[0] * self.row).map_err(Error::Session)?;
+            first += len;
+        }
+        Ok(())
     }
+}
+
+/// Puts a number of each row where it belongs.
+fn take(values: &mut [f32], rows: &[usize], bytes: &[u8]) {
+    let numbers = bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
+    rows.iter().zip(numbers).for_each(|(row, value)| values[*row] = value);
 }

@@ -68,7 +68,7 @@ fn biased(at: &ScoreEntry) -> Tensor {
 
 /// That an attention and its gradients are one launch each, and right.
 fn flex(trial: &mut Trial<'_>, with: With) -> Result<(), String> {
-    let Trial { passes, case, random, .. } = trial;
+    let Trial { passes, device, case, random, .. } = trial;
     let attention = with.attention(case)?;
     let With { sizes: [batch, heads, groups, queries, keys, depth], extras, .. } = with;
     let mut made = graph(case, |tape| {
@@ -84,7 +84,7 @@ fn flex(trial: &mut Trial<'_>, with: With) -> Result<(), String> {
     let wrt: Vec<Id> = ["q", "k", "v"].iter().filter_map(|name| made.find_input(name)).collect();
     let gradients = grad::differentiate(&mut made, loss, &wrt).map_err(describe)?;
     ["grad_q", "grad_k", "grad_v"].iter().zip(gradients).for_each(|(name, id)| made.output(*name, id));
-    let compiled = right(*passes, &made, &values(&made, random, 3), Level::O2.options())?;
+    let compiled = right(*device, *passes, &made, &values(&made, random, 3), Level::O2.options())?;
     let steps = &compiled.plan().steps;
     let count = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count();
     let forward = count(|step| matches!(step, Step::Attention { .. }));

@@ -69,9 +69,9 @@ fn used_often(tape: &Tape) {
 
 /// That a pattern is compiled to so few launches, and computes nothing often that is dear.
 fn keep(trial: &mut Trial<'_>, most: usize, write: fn(&Tape)) -> Result<(), String> {
-    let Trial { passes, case, random, .. } = trial;
+    let Trial { passes, device, case, random, .. } = trial;
     let (graph, options) = (graph(case, write)?, Level::O2.options());
-    let compiled = right(*passes, &graph, &values(&graph, random, 40), options)?;
+    let compiled = right(*device, *passes, &graph, &values(&graph, random, 40), options)?;
     let plan = compiled.plan();
     if plan.steps.len() > most {
         return Err(format!("expected at most {most} launches, found {}:\n{plan}", plan.steps.len()));
@@ -81,7 +81,7 @@ fn keep(trial: &mut Trial<'_>, most: usize, write: fn(&Tape)) -> Result<(), Stri
         _ => 0,
     };
     let done = |steps: &[Step]| steps.iter().map(work).sum::<usize>();
-    let best = right(&Solution, &graph, &values(&graph, random, 40), options)?;
+    let best = right(*device, &Solution, &graph, &values(&graph, random, 40), options)?;
     let (got, want) = (done(&plan.steps), done(&best.plan().steps));
     if got > 2 * want {
         return Err(format!(
@@ -92,7 +92,7 @@ fn keep(trial: &mut Trial<'_>, most: usize, write: fn(&Tape)) -> Result<(), Stri
 }
 
 /// Some small graphs of every kind of operation on single elements, sums and products.
-fn random_graphs(Trial { passes, random, .. }: &mut Trial<'_>) -> Result<(), String> {
+fn random_graphs(Trial { passes, device, random, .. }: &mut Trial<'_>) -> Result<(), String> {
     for _ in 0..24 {
         let made = graph("random", |tape| {
             let shape = [1 + random.below(5), 1 + random.below(7)];
@@ -115,7 +115,7 @@ fn random_graphs(Trial { passes, random, .. }: &mut Trial<'_>) -> Result<(), Str
                 tape.output(&format!("y{i}"), tensor);
             }
         })?;
-        right(*passes, &made, &values(&made, random, 2), Level::O2.options())?;
+        right(*device, *passes, &made, &values(&made, random, 2), Level::O2.options())?;
     }
     Ok(())
 }

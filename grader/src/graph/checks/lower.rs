@@ -141,17 +141,21 @@ const LEVELS: [Level; 2] = [Level::O1, Level::O2];
 /// That results are those of the interpreter, to the bit.
 fn equal(trial: &mut Trial<'_>, write: Write) -> Result<(), String> {
     let (made, given) = made(trial, write)?;
-    LEVELS.into_iter().try_for_each(|level| exact(trial.passes, &made, &given, level.options()).map(drop))
+    LEVELS
+        .into_iter()
+        .try_for_each(|level| exact(trial.device, trial.passes, &made, &given, level.options()).map(drop))
 }
 
 /// That results are near the truth: the last bits of functions are the machine's own.
 fn near(trial: &mut Trial<'_>, write: Write) -> Result<(), String> {
     let (made, given) = made(trial, write)?;
-    LEVELS.into_iter().try_for_each(|level| right(trial.passes, &made, &given, level.options()).map(drop))
+    LEVELS
+        .into_iter()
+        .try_for_each(|level| right(trial.device, trial.passes, &made, &given, level.options()).map(drop))
 }
 
 /// Arithmetic in short floats: each result is rounded, and so are the next ones.
-fn chains(Trial { passes, random, .. }: &mut Trial<'_>) -> Result<(), String> {
+fn chains(Trial { passes, device, random, .. }: &mut Trial<'_>) -> Result<(), String> {
     for dtype in [Dtype::F16, Dtype::Bf16] {
         let made = graph("chain", |tape| {
             let [x, y] = ["x", "y"].map(|name| tape.input(name, dtype, [7, 9]));
@@ -161,7 +165,7 @@ fn chains(Trial { passes, random, .. }: &mut Trial<'_>) -> Result<(), String> {
         })?;
         let given = values(&made, random, 40);
         for level in LEVELS {
-            exact(*passes, &made, &given, level.options())?;
+            exact(*device, *passes, &made, &given, level.options())?;
         }
     }
     Ok(())

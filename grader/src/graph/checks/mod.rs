@@ -10,6 +10,7 @@ mod prune;
 mod tune;
 
 use challenges::graph::Compile;
+use kernels::Device;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Id, Tape, Tensor};
 
@@ -22,6 +23,8 @@ use crate::table::{self, Rows, Steps};
 struct Trial<'a> {
     /// The attempt's step among the solution's others.
     passes: &'a StepUnderTest<'a>,
+    /// What plans run on.
+    device: &'a dyn Device,
     /// The check's own name, after which its graphs are called.
     case: &'static str,
     /// Random numbers of this seed and this check.
@@ -50,10 +53,10 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
-pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<u64, String> {
+pub(super) fn run(name: &str, attempt: &dyn Compile, device: &dyn Device, seed: u64) -> Result<u64, String> {
     let (step, case, run) = table::check(STEPS, name)?;
     let passes = step_under_test(step, attempt);
-    run(&mut Trial { passes: &passes, case, random: Random::named(seed, name), seed })?;
+    run(&mut Trial { passes: &passes, device, case, random: Random::named(seed, name), seed })?;
     Ok(passes.asked.into_inner())
 }
 

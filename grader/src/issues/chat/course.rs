@@ -8,12 +8,14 @@ use super::{facts, items, work};
 use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
+use crate::stub::Language;
 
 /// The part of challenge D that calls tools.
 pub(crate) const COURSE: Course = Course {
     name: "issues",
     part: Some("chat"),
     backend: Backend::Cpu,
+    language: Language::Rust,
     items,
     work: |child, attempts, source, item| match attempts.chat_attempt(source) {
         Ok(attempt) => work(child, &attempt, item),

@@ -2,50 +2,49 @@
 
 use std::collections::BTreeMap;
 
+use challenges::loss::Loss;
 use challenges::loss::losses::Answers;
 use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::run::{Hidden, Runner, Size};
-use challenges::loss::{Chunked, Loss};
-use kernels::Cpu;
 use reference::graph::{Array, Builder, Dtype};
 use reference::loss::{Dpo, IGNORED, Kto, Orpo, Reduction, SimPo};
 
 use super::losses::{Make, cross_entropy, distillation, made_up, plain, z_loss};
 use super::{Check, Rows};
 use crate::compare::describe;
-use crate::loss::case::{Case, Found, SMALL, Sizes};
+use crate::loss::case::{Case, Found, SMALL, Sizes, Trial};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("mean", |steps, random| drawn(Reduction::Mean, random)?.right(steps, 4)),
-    ("sum", |steps, random| drawn(Reduction::Sum, random)?.right(steps, 4)),
-    ("none", |steps, random| {
+    ("mean", |on, random| drawn(Reduction::Mean, random)?.right(on, 4)),
+    ("sum", |on, random| drawn(Reduction::Sum, random)?.right(on, 4)),
+    ("none", |on, random| {
         let case = drawn(Reduction::None, random)?;
         let upstream = Some(upstream(case.counts.len(), random));
-        Case { upstream, ..case }.right(steps, 4)
+        Case { upstream, ..case }.right(on, 4)
     }),
-    ("items", |steps, random| drawn(Reduction::Items(29.0), random)?.right(steps, 4)),
-    ("upstream", |steps, random| {
+    ("items", |on, random| drawn(Reduction::Items(29.0), random)?.right(on, 4)),
+    ("upstream", |on, random| {
         let upstream = Some(upstream(1, random));
-        Case { upstream, ..drawn(Reduction::Mean, random)? }.right(steps, 4)
+        Case { upstream, ..drawn(Reduction::Mean, random)? }.right(on, 4)
     }),
-    ("unequal-chunks", |steps, random| unequal(random)?.right(steps, 4)),
-    ("every-chunk-size", |steps, random| every_size(steps, random)),
-    ("accumulation", |steps, random| accumulated(steps, random)),
-    ("all-ignored", |steps, random| {
+    ("unequal-chunks", |on, random| unequal(random)?.right(on, 4)),
+    ("every-chunk-size", |on, random| every_size(on, random)),
+    ("accumulation", |on, random| accumulated(on, random)),
+    ("all-ignored", |on, random| {
         let mut case = drawn(Reduction::Mean, random)?;
         case.label(vec![IGNORED; case.counts.len()]);
-        case.right(steps, 4)
+        case.right(on, 4)
     }),
-    ("preferences", |steps, random| preferences(steps, random)),
-    ("a-value-that-nobody-asks-for", |steps, random| {
+    ("preferences", |on, random| preferences(on, random)),
+    ("a-value-that-nobody-asks-for", |on, random| {
         let case = Case::drawn(with_metric(SMALL.vocab)?, SMALL, random);
-        [4, 13].into_iter().try_for_each(|size| case.right(steps, size))
+        [4, 13].into_iter().try_for_each(|size| case.right(on, size))
     }),
-    ("nothing-but-seeds", |steps, random| nothing_but_seeds(steps, random)),
-    ("shift", |steps, _| shift(steps)),
-    ("infinity-and-nan", |steps, random| surfaces(steps, random)),
-    ("a-label-outside", |steps, random| outside(steps, random)),
+    ("nothing-but-seeds", |on, random| nothing_but_seeds(on, random)),
+    ("shift", |on, _| shift(on)),
+    ("infinity-and-nan", |on, random| surfaces(on, random)),
+    ("a-label-outside", |on, random| outside(on, random)),
 ];
 
 /// Cross entropy.
@@ -68,7 +67,7 @@ pub(in super::super) fn unequal(random: &mut Random) -> Result<Case, String> {
 }
 
 /// One at a time, an odd number, one with a rest, all at once.
-fn every_size(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn every_size(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     let sizes = [1, 3, 5, 8, 13, 100];
     let losses: [(&str, Make); 4] = [
         ("cross-entropy", cross_entropy),
@@ -80,22 +79,21 @@ fn every_size(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> 
         let case = Case::drawn(make(SMALL.vocab, random)?, SMALL, random).biased(random);
         sizes
             .into_iter()
-            .try_for_each(|size| case.right(attempt, size))
+            .try_for_each(|size| case.right(on, size))
             .map_err(|message| format!("{name}: {message}"))?;
     }
     Ok(())
 }
 
 /// Two batches of unequal size that share a number of items give the gradient of one large batch.
-fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn accumulated(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     let whole = Case::drawn(plain(SMALL.vocab, Reduction::Items(11.0))?, SMALL, random);
-    let device = Cpu::with_threads(2);
-    let mut runner = Runner::new(&device, &challenges::graph::Solution, attempt, &whole.problem);
+    let mut runner = Runner::new(on.device, &challenges::graph::Solution, on.attempt, &whole.problem);
     let mut so_far = BTreeMap::new();
     let mut loss = 0.0;
     for rows in [0..9, 9..SMALL.rows] {
         let part = whole.part(rows);
-        let (hidden, given) = part.given(&device)?;
+        let (hidden, given) = part.given(on.device)?;
         let mut job = part.job(Hidden::Borrowed(&hidden), &given, Size::Rows(4));
         job.so_far = so_far;
         let mut results = runner.run(job).map_err(describe)?;
@@ -108,7 +106,7 @@ fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
     whole.problem.trains.hidden = false;
     let shape = [whole.problem.vocab, whole.problem.width];
     let sum = so_far.get("weight.grad").ok_or("there is no `weight.grad`")?;
-    let weight = Array::from_memory(Dtype::F32, &shape, sum.view());
+    let weight = crate::compare::array(on.device, Dtype::F32, &shape, sum)?;
     let loss = Array::floats(Dtype::F32, &[], [loss]);
     whole.near(&Found::from([("loss".into(), loss), ("weight.grad".into(), weight)]))
 }
@@ -124,11 +122,11 @@ fn with_metric(vocab: usize) -> Result<Loss, String> {
 }
 
 /// That seeds are the only outputs, and that a loss whose seeds follow from labels takes one pass.
-fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn nothing_but_seeds(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     for reduction in [Reduction::Mean, Reduction::Sum] {
         let case = Case::drawn(plain(SMALL.vocab, reduction)?, SMALL, random);
-        case.run(attempt, 4)?; // the machine says which output is none
-        let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, 4).map_err(describe)?;
+        case.run(on, 4)?; // the machine says which output is none
+        let plan = ChunkPlan::new(on.attempt, &case.problem, &case.counts, 4).map_err(describe)?;
         if plan.graphs.passes != Passes::One {
             return Err("labels are enough for the seeds, and they ask for the values of all rows: \
                 the logits are computed twice"
@@ -139,7 +137,7 @@ fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), S
 }
 
 /// Losses of sequences and pairs: seeds that depend on all rows.
-fn preferences(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn preferences(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     let answers = Answers { count: 4, length: 5, vocab: SMALL.vocab };
     let (mean, smoothing) = (Reduction::Mean, 0.1);
     let all = [
@@ -153,13 +151,13 @@ fn preferences(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
         let case = Case::drawn(loss.map_err(describe)?, sizes, random);
         [3, 20]
             .into_iter()
-            .try_for_each(|size| case.right(attempt, size))
+            .try_for_each(|size| case.right(on, size))
             .map_err(|message| format!("{name}: {message}"))?;
     }
     Ok(())
 }
 
-fn shift(attempt: &dyn Chunked) -> Result<(), String> {
+fn shift(on: Trial<'_>) -> Result<(), String> {
     let none = IGNORED;
     let all: [(&[i32], usize, Vec<i32>); 5] = [
         (&[5, 6, 7, 8], 4, vec![6, 7, 8, none]),
@@ -169,7 +167,7 @@ fn shift(attempt: &dyn Chunked) -> Result<(), String> {
         (&[], 4, vec![]),
     ];
     for (labels, length, want) in all {
-        let got = attempt.shift(labels, length);
+        let got = on.attempt.shift(labels, length);
         if got != want {
             return Err(format!("{labels:?} in sequences of {length}: got {got:?}, want {want:?}"));
         }
@@ -178,7 +176,7 @@ fn shift(attempt: &dyn Chunked) -> Result<(), String> {
 }
 
 /// What is not finite in one row shows in the loss and in that row, and nowhere else.
-fn surfaces(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn surfaces(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     for bad in [f64::NAN, f64::INFINITY] {
         let clean = Case::drawn(plain(SMALL.vocab, Reduction::Mean)?, SMALL, random);
         let mut hidden = clean.values["hidden"].wide();
@@ -188,7 +186,7 @@ fn surfaces(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
         case.problem.trains.weight = false;
         case.values
             .insert("hidden".into(), Array::floats(Dtype::F32, &[SMALL.rows, SMALL.width], hidden.clone()));
-        let got = case.run(attempt, 4)?;
+        let got = case.run(on, 4)?;
         let (loss, of_hidden) = (got["loss"].wide()[0], got["hidden.grad"].wide());
         if !loss.is_nan() {
             return Err(format!("with {bad} among the hidden states of row 4, the loss is {loss}"));
@@ -202,7 +200,7 @@ fn surfaces(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
         hidden[counting] = 0.5;
         hidden[ignored] = bad; // nobody looks there
         case.values.insert("hidden".into(), Array::floats(Dtype::F32, &[SMALL.rows, SMALL.width], hidden));
-        let loss = case.run(attempt, 4)?["loss"].wide()[0];
+        let loss = case.run(on, 4)?["loss"].wide()[0];
         if !loss.is_finite() {
             return Err(format!("with {bad} in row 3, which is ignored, the loss is {loss}"));
         }
@@ -211,13 +209,13 @@ fn surfaces(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
 }
 
 /// A label that is no entry of the vocabulary is an error that names its row.
-fn outside(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+fn outside(on: Trial<'_>, random: &mut Random) -> Result<(), String> {
     for bad in [SMALL.vocab as i32, -1, i32::MAX] {
         let mut case = Case::drawn(plain(SMALL.vocab, Reduction::Mean)?, SMALL, random);
         let mut labels = case.values["labels"].as_integers().to_vec();
         labels[7] = bad;
         case.label(labels);
-        match case.run(attempt, 4) {
+        match case.run(on, 4) {
             Err(message) if message.contains('7') && message.contains(&bad.to_string()) => {}
             Err(message) => {
                 return Err(format!("a label {bad} in row 7 is refused with other words: {message}"));

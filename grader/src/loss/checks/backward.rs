@@ -12,27 +12,27 @@ use super::losses::{
 };
 use super::{Check, Rows};
 use crate::compare::{describe, difference};
-use crate::loss::case::{ALL, Case, Found, SMALL};
+use crate::loss::case::{ALL, Case, Found, SMALL, Trial};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("cross-entropy", |steps, random| of(steps, cross_entropy, random)),
-    ("smoothing-and-class-weights", |steps, random| of(steps, smoothing_and_class_weights, random)),
-    ("softcap-and-scale", |steps, random| of(steps, softcap_and_scale, random)),
-    ("z-loss", |steps, random| of(steps, z_loss, random)),
-    ("bias", |steps, random| differentiated(steps, &biased(random)?, random)),
-    ("probability-targets", |steps, random| of(steps, probability_targets, random)),
-    ("distillation", |steps, random| {
-        of(steps, distillation, random).and_then(|()| of(steps, jensen_shannon, random))
+    ("cross-entropy", |on, random| of(on.attempt, cross_entropy, random)),
+    ("smoothing-and-class-weights", |on, random| of(on.attempt, smoothing_and_class_weights, random)),
+    ("softcap-and-scale", |on, random| of(on.attempt, softcap_and_scale, random)),
+    ("z-loss", |on, random| of(on.attempt, z_loss, random)),
+    ("bias", |on, random| differentiated(on.attempt, &biased(random)?, random)),
+    ("probability-targets", |on, random| of(on.attempt, probability_targets, random)),
+    ("distillation", |on, random| {
+        of(on.attempt, distillation, random).and_then(|()| of(on.attempt, jensen_shannon, random))
     }),
-    ("squares-and-likelihood", |steps, random| {
-        of(steps, squares, random).and_then(|()| of(steps, likelihood, random))
+    ("squares-and-likelihood", |on, random| {
+        of(on.attempt, squares, random).and_then(|()| of(on.attempt, likelihood, random))
     }),
-    ("made-up", |steps, random| (0..6).try_for_each(|_| of(steps, made_up, random))),
-    ("adds-to-what-is-there", |steps, random| adds(steps, &biased(random)?, random)),
-    ("sums-in-their-own-type", |steps, random| typed_sums(steps, &biased(random)?, random)),
-    ("frozen-head", |steps, random| frozen(steps, &mut biased(random)?)),
-    ("upcast", |steps, random| upcast(steps, random)),
+    ("made-up", |on, random| (0..6).try_for_each(|_| of(on.attempt, made_up, random))),
+    ("adds-to-what-is-there", |on, random| adds(on.attempt, &biased(random)?, random)),
+    ("sums-in-their-own-type", |on, random| typed_sums(on.attempt, &biased(random)?, random)),
+    ("frozen-head", |on, random| frozen(on, &mut biased(random)?)),
+    ("upcast", |on, random| upcast(on.attempt, random)),
 ];
 
 fn drawn(make: Make, random: &mut Random) -> Result<Case, String> {
@@ -183,7 +183,7 @@ fn lacks(got: &Array<f32>, want: &Array<f32>, before: &Array<f64>) -> bool {
 }
 
 /// That what is frozen has no gradient, and that nothing is computed for one.
-fn frozen(attempt: &dyn Chunked, case: &mut Case) -> Result<(), String> {
+fn frozen(on: Trial<'_>, case: &mut Case) -> Result<(), String> {
     let each = [
         ("bias", Trains { bias: false, ..ALL }),
         ("weight", Trains { weight: false, bias: false, ..ALL }),
@@ -191,7 +191,7 @@ fn frozen(attempt: &dyn Chunked, case: &mut Case) -> Result<(), String> {
     ];
     for (what, trains) in each {
         case.problem.trains = trains;
-        let graph = attempt.backward(&case.problem).map_err(describe)?;
+        let graph = on.attempt.backward(&case.problem).map_err(describe)?;
         let name = format!("{what}.grad");
         if graph.find_output(&name).is_some() {
             return Err(format!("`{what}` is frozen, and there is an output `{name}`"));
@@ -199,7 +199,7 @@ fn frozen(attempt: &dyn Chunked, case: &mut Case) -> Result<(), String> {
         if graph.find_input(&name).is_some() {
             return Err(format!("`{what}` is frozen, and its gradient is asked for as an input"));
         }
-        case.right(attempt, 5)?;
+        case.right(on, 5)?;
     }
     Ok(())
 }

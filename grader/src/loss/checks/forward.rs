@@ -11,35 +11,35 @@ use crate::loss::case::{ALL, Case, SMALL, Sizes};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("every-row-once", |steps, _| {
+    ("every-row-once", |on, _| {
         let cuts = [(1, 1), (7, 1), (7, 3), (7, 7), (7, 100), (12, 4)];
-        cuts.into_iter().try_for_each(|(rows, size)| cut(steps, &vec![true; rows], size))
+        cuts.into_iter().try_for_each(|(rows, size)| cut(on.attempt, &vec![true; rows], size))
     }),
-    ("ignored-rows-cost-nothing", |steps, random| {
+    ("ignored-rows-cost-nothing", |on, random| {
         [1, 3, 16, 100].into_iter().try_for_each(|size| {
             let counts: Vec<bool> = (0..50).map(|_| random.below(3) > 0).collect();
-            cut(steps, &counts, size)
+            cut(on.attempt, &counts, size)
         })
     }),
-    ("nothing-counts", |steps, _| cut(steps, &[false; 9], 4)),
-    ("inputs-and-outputs", |steps, _| ports(steps)),
-    ("cross-entropy", |steps, random| {
-        rows(steps, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random))
+    ("nothing-counts", |on, _| cut(on.attempt, &[false; 9], 4)),
+    ("inputs-and-outputs", |on, _| ports(on.attempt)),
+    ("cross-entropy", |on, random| {
+        rows(on.attempt, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random))
     }),
-    ("bias", |steps, random| {
-        rows(steps, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random).biased(random))
+    ("bias", |on, random| {
+        rows(on.attempt, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random).biased(random))
     }),
-    ("upcast", |steps, random| upcast(steps, random)),
-    ("no-copy-of-the-weight", |steps, random| {
+    ("upcast", |on, random| upcast(on.attempt, random)),
+    ("no-copy-of-the-weight", |on, random| {
         [Dtype::Bf16, Dtype::F16].into_iter().try_for_each(|dtype| {
             let problem = Problem { dtype, ..exact_in_half(random)?.problem };
-            no_copy(&steps.forward(&problem).map_err(describe)?)
+            no_copy(&on.attempt.forward(&problem).map_err(describe)?)
         })
     }),
-    ("every-loss", |steps, random| {
+    ("every-loss", |on, random| {
         OF_ROWS.iter().try_for_each(|(name, make)| {
             let case = Case::drawn(make(SMALL.vocab, random)?, SMALL, random);
-            rows(steps, &case).map_err(|message| format!("{name}: {message}"))
+            rows(on.attempt, &case).map_err(|message| format!("{name}: {message}"))
         })
     }),
 ];

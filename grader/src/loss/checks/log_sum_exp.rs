@@ -11,15 +11,15 @@ use crate::compare::{describe, narrowed};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("one-stretch", |steps, random| near(23, random).right(steps)),
-    ("by-seven", |steps, random| near(7, random).right(steps)),
-    ("one-at-a-time", |steps, random| near(1, random).right(steps)),
-    ("longer-than-the-vocabulary", |steps, random| near(1000, random).right(steps)),
-    ("far-from-zero", |steps, random| Stretched::drawn(Dtype::F32, 4, 3e4, random).right(steps)),
-    ("half-precision", |steps, random| Stretched::drawn(Dtype::Bf16, 6, 2.0, random).right(steps)),
-    ("minus-infinity", |steps, random| minus_infinity(steps, random)),
-    ("infinity-and-nan", |steps, random| infinity_and_nan(steps, random)),
-    ("never-more-than-a-stretch", |steps, random| narrow(steps, &near(3, random))),
+    ("one-stretch", |on, random| near(23, random).right(on.attempt)),
+    ("by-seven", |on, random| near(7, random).right(on.attempt)),
+    ("one-at-a-time", |on, random| near(1, random).right(on.attempt)),
+    ("longer-than-the-vocabulary", |on, random| near(1000, random).right(on.attempt)),
+    ("far-from-zero", |on, random| Stretched::drawn(Dtype::F32, 4, 3e4, random).right(on.attempt)),
+    ("half-precision", |on, random| Stretched::drawn(Dtype::Bf16, 6, 2.0, random).right(on.attempt)),
+    ("minus-infinity", |on, random| minus_infinity(on.attempt, random)),
+    ("infinity-and-nan", |on, random| infinity_and_nan(on.attempt, random)),
+    ("never-more-than-a-stretch", |on, random| narrow(on.attempt, &near(3, random))),
 ];
 
 /// Operands around 0.

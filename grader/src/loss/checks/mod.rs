@@ -8,18 +8,17 @@ mod losses;
 mod policy;
 mod size;
 
-use challenges::loss::Chunked;
-
 pub(super) use all_rows::unequal;
 pub(super) use forward::exact_in_half;
 pub(super) use losses::{made_up, plain};
 
-use super::step_under_test::{StepUnderTest, step_under_test};
+use super::case::Trial;
+use super::step_under_test::step_under_test;
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
 /// What a check does with the attempt's step among the solution's others.
-type Check = fn(&StepUnderTest<'_>, &mut Random) -> Result<(), String>;
+type Check = fn(Trial<'_>, &mut Random) -> Result<(), String>;
 
 /// Every check, by step.
 const STEPS: &Steps<Check> = &[
@@ -37,9 +36,9 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
-pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Result<u64, String> {
+pub(super) fn run(name: &str, Trial { attempt, device }: Trial<'_>, seed: u64) -> Result<u64, String> {
     let (step, _, run) = table::check(STEPS, name)?;
     let steps = step_under_test(step, attempt);
-    run(&steps, &mut Random::named(seed, name))?;
+    run(Trial { attempt: &steps, device }, &mut Random::named(seed, name))?;
     Ok(steps.asked.into_inner())
 }

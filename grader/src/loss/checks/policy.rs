@@ -8,29 +8,27 @@ use reference::loss::{Average, Clip, Head, IGNORED, Level, LogProbabilities, Pol
 
 use super::{Check, Rows};
 use crate::compare::describe;
-use crate::loss::case::{Case, Found, SMALL, Sizes};
+use crate::loss::case::{Case, Found, SMALL, Sizes, Trial};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("grpo", |steps, random| of(steps, Policy::grpo(0.0, CLIP), SAMPLED, random)),
-    ("two-sided-clip", |steps, random| {
-        of(steps, Policy::dapo(0.0, Clip { high: 0.28, ..CLIP }, 29.0), SAMPLED, random)
+    ("grpo", |on, random| of(on, Policy::grpo(0.0, CLIP), SAMPLED, random)),
+    ("two-sided-clip", |on, random| {
+        of(on, Policy::dapo(0.0, Clip { high: 0.28, ..CLIP }, 29.0), SAMPLED, random)
     }),
-    ("bnpo", |steps, random| of(steps, Policy::bnpo(0.0, CLIP), SAMPLED, random)),
-    ("dr-grpo", |steps, random| of(steps, Policy::dr_grpo(0.0, CLIP, 5.0), SAMPLED, random)),
-    ("gspo", |steps, random| of(steps, Policy::gspo(0.1, CLIP), REFERRED, random)),
-    ("reference", |steps, random| of(steps, Policy::grpo(0.04, CLIP), REFERRED, random)),
-    ("without-old", |steps, random| {
-        of(steps, Policy::grpo(0.1, CLIP), Sampled { old: false, ..REFERRED }, random)
+    ("bnpo", |on, random| of(on, Policy::bnpo(0.0, CLIP), SAMPLED, random)),
+    ("dr-grpo", |on, random| of(on, Policy::dr_grpo(0.0, CLIP, 5.0), SAMPLED, random)),
+    ("gspo", |on, random| of(on, Policy::gspo(0.1, CLIP), REFERRED, random)),
+    ("reference", |on, random| of(on, Policy::grpo(0.04, CLIP), REFERRED, random)),
+    ("without-old", |on, random| of(on, Policy::grpo(0.1, CLIP), Sampled { old: false, ..REFERRED }, random)),
+    ("temperature", |on, random| {
+        of(on, Policy::grpo(0.0, CLIP), Sampled { temperature: 0.7, ..SAMPLED }, random)
     }),
-    ("temperature", |steps, random| {
-        of(steps, Policy::grpo(0.0, CLIP), Sampled { temperature: 0.7, ..SAMPLED }, random)
-    }),
-    ("delta", |steps, random| {
+    ("delta", |on, random| {
         // above 1 + high, or it would hold the ratio where the advantage is positive as well
-        of(steps, Policy::grpo(0.0, Clip { delta: Some(1.4), ..CLIP }), SAMPLED, random)
+        of(on, Policy::grpo(0.0, Clip { delta: Some(1.4), ..CLIP }), SAMPLED, random)
     }),
-    ("masks", |steps, random| {
+    ("masks", |on, random| {
         (0..5).try_for_each(|round| {
             let prompt =
                 Prompt { length: round % 3 + 1, empty: if round < 4 { 1 } else { SAMPLED.sequences } };
@@ -39,12 +37,10 @@ pub(super) const CHECKS: &Rows<Check> = &[
                 (Policy::bnpo(0.0, CLIP), SAMPLED),
                 (Policy::gspo(0.1, CLIP), REFERRED),
             ];
-            policies
-                .into_iter()
-                .try_for_each(|(policy, sampled)| right(steps, policy, sampled, prompt, random))
+            policies.into_iter().try_for_each(|(policy, sampled)| right(on, policy, sampled, prompt, random))
         })
     }),
-    ("one-pass-for-tokens", |steps, random| one_pass(steps, &Policy::grpo(0.0, CLIP), &SAMPLED, random)),
+    ("one-pass-for-tokens", |on, random| one_pass(on, &Policy::grpo(0.0, CLIP), &SAMPLED, random)),
 ];
 
 const CLIP: Clip = Clip { low: 0.2, high: 0.2, delta: None };
@@ -66,31 +62,31 @@ struct Prompt {
 }
 
 /// A policy with its completions, drawn five times.
-fn of(attempt: &dyn Chunked, policy: Policy, sampled: Sampled, random: &mut Random) -> Result<(), String> {
+fn of(on: Trial<'_>, policy: Policy, sampled: Sampled, random: &mut Random) -> Result<(), String> {
     let prompt = Prompt { length: 2, empty: 0 };
-    (0..5).try_for_each(|_| right(attempt, policy, sampled, prompt, random))
+    (0..5).try_for_each(|_| right(on, policy, sampled, prompt, random))
 }
 
 /// That a policy's results are the written ones; those of sequences also where all tokens have one average.
 fn right(
-    attempt: &dyn Chunked,
+    on: Trial<'_>,
     policy: Policy,
     sampled: Sampled,
     prompt: Prompt,
     random: &mut Random,
 ) -> Result<(), String> {
-    let loss = attempt.policy(&policy, &sampled).map_err(describe)?;
+    let loss = on.attempt.policy(&policy, &sampled).map_err(describe)?;
     let case = completions(loss, &sampled, prompt, random);
     for size in [4, sampled.sequences * sampled.length] {
-        let got = case.run(attempt, size)?;
+        let got = case.run(on, size)?;
         near_policy(&case, &policy, &sampled, &got)
             .map_err(|message| format!("{size} rows at a time: {message}"))?;
     }
     if policy.level == Level::Sequence && policy.average == Average::Sequences {
         let all = Policy { average: Average::Tokens, ..policy };
-        let loss = attempt.policy(&all, &sampled).map_err(describe)?;
+        let loss = on.attempt.policy(&all, &sampled).map_err(describe)?;
         let case = Case { problem: Problem { loss, ..case.problem.clone() }, ..case };
-        near_policy(&case, &all, &sampled, &case.run(attempt, 5)?)?;
+        near_policy(&case, &all, &sampled, &case.run(on, 5)?)?;
     }
     Ok(())
 }
@@ -194,13 +190,8 @@ fn likely(policy: &Policy, sampled: &Sampled, tokens: f64, got: &[f64], want: &[
 }
 
 /// Where tokens have ratios of their own, their sum takes no second pass.
-fn one_pass(
-    attempt: &dyn Chunked,
-    policy: &Policy,
-    sampled: &Sampled,
-    random: &mut Random,
-) -> Result<(), String> {
-    let loss = attempt.policy(policy, sampled).map_err(describe)?;
+fn one_pass(on: Trial<'_>, policy: &Policy, sampled: &Sampled, random: &mut Random) -> Result<(), String> {
+    let loss = on.attempt.policy(policy, sampled).map_err(describe)?;
     let case = completions(loss, sampled, Prompt { length: 2, empty: 0 }, random);
     let plan =
         ChunkPlan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;

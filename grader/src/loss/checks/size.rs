@@ -5,21 +5,23 @@ use challenges::loss::{Chunked, Cost};
 use super::{Check, Rows};
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("the-most-that-fits", |steps, _| {
+    ("the-most-that-fits", |on, _| {
         let costs = [cost(1_000, 100), cost(0, 90), cost(50, 0)];
-        [1_100, 5_050, 99_999].into_iter().try_for_each(|budget| fitting(steps, &costs, 1_000_000, budget))
+        [1_100, 5_050, 99_999]
+            .into_iter()
+            .try_for_each(|budget| fitting(on.attempt, &costs, 1_000_000, budget))
     }),
-    ("evenly", |steps, _| {
-        [10, 11, 100, 1001].into_iter().try_for_each(|rows| fitting(steps, &[cost(0, 100)], rows, 1_000))
+    ("evenly", |on, _| {
+        [10, 11, 100, 1001].into_iter().try_for_each(|rows| fitting(on.attempt, &[cost(0, 100)], rows, 1_000))
     }),
-    ("too-little", |steps, _| too_little(steps)),
-    ("more-than-enough", |steps, _| fitting(steps, &[cost(64, 8), cost(4_096, 0)], 77, usize::MAX)),
-    ("any-costs", |steps, random| {
+    ("too-little", |on, _| too_little(on.attempt)),
+    ("more-than-enough", |on, _| fitting(on.attempt, &[cost(64, 8), cost(4_096, 0)], 77, usize::MAX)),
+    ("any-costs", |on, random| {
         (0..200).try_for_each(|_| {
             let costs: Vec<Cost> =
                 (0..=random.below(4)).map(|_| cost(random.below(5_000), random.below(300))).collect();
             let rows = 1 + random.below(3_000);
-            fitting(steps, &costs, rows, 5_300 + random.below(100_000))
+            fitting(on.attempt, &costs, rows, 5_300 + random.below(100_000))
         })
     }),
 ];

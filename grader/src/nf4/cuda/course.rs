@@ -9,10 +9,12 @@ use super::{facts, items, work};
 use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
+use crate::stub::Language;
 
 /// Challenge A on a GPU.
 pub(crate) const COURSE: Course = Course {
     backend: Backend::Cuda,
+    language: Language::Cuda,
     items,
     work: |child, attempts, source, item| match attempts.nf4_kernels(source, child.request.text.as_deref()) {
         Ok(attempt) => work(child, attempt, item),

@@ -3,7 +3,7 @@
 use super::watched::WATCHED_LEN;
 use crate::evidence::Seen;
 use crate::figure::number;
-use crate::nf4::evidence::{Answer, judged};
+use crate::nf4::evidence::{Answer, in_a_graph, judged};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::Outcome;
 
@@ -30,11 +30,6 @@ fn answer<'a>(seen: &'a Seen<'a>) -> Answer<'a> {
         guards: &super::guards::NAMES,
         timed: &super::bench::GUARDS,
     }
-}
-
-/// A compiled graph runs on the CPU so far.
-fn in_a_graph(_: &Answer<'_>) -> Fact {
-    crate::evidence::unmeasured("the compiled graph of challenge C has no back end for CUDA yet")
 }
 
 /// One launch, and no memory beside the output.

@@ -49,7 +49,7 @@ type Measure = Box<dyn Fn(&mut Child, &Session)>;
 type Watch = fn(&mut Child, &Session);
 
 /// What is watched.
-const WATCHED: [Measured<Watch>; 3] = [
+const WATCHED: [Measured<Watch>; 4] = [
     Measured {
         name: "watch/memory",
         seconds: 30,
@@ -84,6 +84,14 @@ const WATCHED: [Measured<Watch>; 3] = [
         fresh: false,
         quick: true,
         run: watched::host,
+    },
+    Measured {
+        name: "watch/graph",
+        seconds: 60,
+        numbers: &["nf4.graph_*"],
+        fresh: true,
+        quick: true,
+        run: watched::in_a_graph,
     },
 ];
 

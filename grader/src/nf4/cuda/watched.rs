@@ -1,6 +1,6 @@
 //! What an attempt does on a card: launches, memory, which of its instructions run, the host's share of a call.
 
-use challenges::nf4::cuda::{Build, OnCard};
+use challenges::nf4::cuda::{Build, FASTEST, OnCard};
 use kernels::cpu::Tick;
 use reference::nf4::OutputDtype;
 
@@ -10,6 +10,7 @@ use super::output::Output;
 use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
 use crate::gather::Child;
+use crate::nf4::in_a_graph;
 use crate::nf4::inputs::{Scale, weight};
 use crate::scorecard::Measurement;
 
@@ -36,6 +37,30 @@ fn report(child: &mut Child, names: &[(&str, &str)], measured: Tried<Vec<f64>>) 
             child.unmeasured(names[0].0, &trouble.reason());
         }
     }
+}
+
+/// The kernel as an operation of a compiled graph on the card.
+pub(super) fn in_a_graph(child: &mut Child, session: &Session) {
+    match look_in_a_graph(session, child.request.effort.seed) {
+        Ok(seen) => {
+            for (name, value) in seen.numbers() {
+                child.measured(name, count(value as f64, "count"));
+            }
+        }
+        Err(trouble) => {
+            child.ends_if(trouble.is_broken());
+            child.unmeasured("nf4.graph_weights", &trouble.reason());
+        }
+    }
+}
+
+fn look_in_a_graph(session: &Session, seed: u64) -> Tried<in_a_graph::Seen> {
+    if session.answer()? != FASTEST {
+        return Err(Trouble::Hole);
+    }
+    let seen = in_a_graph::look(&session.gpu, &session.attempt, seed).map_err(Trouble::Unmeasured)?;
+    session.gpu.stream().sync()?; // a kernel that ends the use of the card does so here
+    Ok(seen)
 }
 
 /// Launches of one call, memory beside the output, registers and local memory of the kernel.

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::params::{KernelParams, Param};
 use super::text::{self, Lanes};
-use super::words::{Word, Words};
-use super::{Grid, Piece};
+use super::{Grid, NamedKernel};
 use crate::plan::{Attention, AttentionGrad, Memory, View};
 use crate::tile::{Element, Index, Op, Program, Value};
 
-/// The template on tensor cores.
+/// The template on tensor cores, with what comes before it.
+const COPY: &str = include_str!("../../../cu/attention_copy.cuh");
 const MMA: &str = include_str!("../../../cu/attention_mma.cuh");
+const WGMMA: &str = include_str!("../../../cu/attention_wgmma.cuh");
+const TILES: &str = include_str!("../../../cu/attention_tiles.cuh");
 
 /// The template.
 const TEMPLATE: &str = include_str!("../../../cu/attention.cuh");
@@ -21,7 +24,7 @@ const TILE: usize = 64;
 /// Threads of a block of every kernel here.
 const THREADS: u32 = 256;
 
-/// Which program of an attention a fault is in: added to the step's site.
+/// Which program of an attention a fault is in: added to the step's id.
 pub(super) const SCORE: usize = 0;
 pub(super) const MASK: usize = 1;
 pub(super) const SLOPE: usize = 2;
@@ -31,9 +34,9 @@ pub(super) struct Kernels {
     /// The text; `KERNEL` stands for the attention's name.
     pub text: String,
     /// The argument of all of them.
-    pub words: Vec<Word>,
+    pub params: Vec<Param>,
     /// Each with its name and its grid.
-    pub pieces: Vec<Piece>,
+    pub launches: Vec<NamedKernel>,
     /// Bytes.
     pub scratch: usize,
 }
@@ -43,40 +46,35 @@ pub(super) fn forward(
     attention: &Attention,
     output: &View,
     lse: Option<&View>,
-    site: usize,
+    step_id: usize,
     limits: Limits,
 ) -> Kernels {
-    let uses_mma = limits.allow(attention, &[output]) && limits.shared_bytes >= shared::forward(attention);
-    let mut writer = Writer::new(attention, None, uses_mma);
+    let tiles = limits.tiles(attention, &[output], false);
+    let mut writer = Writer::new(attention, None, tiles);
     writer.tensor("o", output);
     if let Some(lse) = lse {
         writer.tensor("lse", lse);
     }
-    let tiles = |size: usize| size.div_ceil(TILE);
-    let of_row = attention.batch * attention.heads * tiles(attention.queries);
-    let blocks = of_row * tiles(attention.width).max(1);
+    let plain = |size: usize| size.div_ceil(TILE);
+    let of_row = attention.batch * attention.heads * plain(attention.queries);
+    let blocks = of_row * plain(attention.width).max(1);
     writer.define("FORWARD", true);
     writer.define("HAS_LSE", lse.is_some());
-    if uses_mma {
-        let heads = attention.batch * attention.heads;
-        let blocks = heads * attention.queries.div_ceil(ROWS);
-        return writer.finish(site, 0, vec![("attention_mma", blocks, 128, shared::forward(attention))]);
+    if let Some(tiles) = tiles {
+        let blocks = attention.batch * attention.heads * attention.queries.div_ceil(tiles.queries);
+        let shared = tiles.shared_of_forward(attention);
+        return writer.finish(step_id, 0, vec![("attention_tiles", blocks, tiles.threads(), shared)]);
     }
-    writer.finish(site, 0, vec![("attention", blocks, THREADS, 0)])
+    writer.finish(step_id, 0, vec![("attention", blocks, THREADS, 0)])
 }
 
 /// The kernels of an attention's gradients.
-pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Kernels {
+pub(super) fn backward(grad: &AttentionGrad, step_id: usize, limits: Limits) -> Kernels {
     let of = &grad.attention;
     let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().flatten();
     let views: Vec<&View> = [&grad.grad, &grad.output].into_iter().chain(wrt).collect();
-    let own_keys = limits.own_keys(of);
-    let shared = shared::of_queries(of).max(shared::of_keys(of, own_keys));
-    let uses_mma = limits.allow(of, &views) && limits.shared_bytes >= shared;
-    let mut writer = Writer::new(of, Some(grad), uses_mma);
-    if uses_mma {
-        let _ = writeln!(writer.defines, "#define OWN_KEYS {own_keys}");
-    }
+    let tiles = limits.tiles(of, &views, true);
+    let mut writer = Writer::new(of, Some(grad), tiles);
     let read = [("o", Some(&grad.output)), ("lse", Some(&grad.lse)), ("g", Some(&grad.grad))];
     let written = [("dq", grad.wrt_q.as_ref()), ("dk", grad.wrt_k.as_ref()), ("dv", grad.wrt_v.as_ref())];
     for (name, view) in read.into_iter().chain(written) {
@@ -88,27 +86,27 @@ pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Ker
         writer.define(define, view.1.is_some());
     }
     writer.define("FORWARD", false);
-    let tiles = |size: usize| size.div_ceil(TILE);
+    let plain = |size: usize| size.div_ceil(TILE);
     let queries = of.batch * of.heads * of.queries;
-    let of_query = of.batch * of.heads * tiles(of.queries) * tiles(of.depth);
-    let keys = of.batch * of.groups * tiles(of.keys);
-    let of_key = if grad.wrt_k.is_some() { keys * tiles(of.depth) } else { 0 };
-    let of_value = if grad.wrt_v.is_some() { keys * tiles(of.width) } else { 0 };
+    let of_query = of.batch * of.heads * plain(of.queries) * plain(of.depth);
+    let keys = of.batch * of.groups * plain(of.keys);
+    let of_key = if grad.wrt_k.is_some() { keys * plain(of.depth) } else { 0 };
+    let of_value = if grad.wrt_v.is_some() { keys * plain(of.width) } else { 0 };
     let needs_delta = grad.wrt_q.is_some() || grad.wrt_k.is_some();
     let mut kernels = Vec::new();
     if needs_delta {
         kernels.push(("attention_delta", queries.div_ceil(8), THREADS, 0));
     }
     let of_keys = grad.wrt_k.is_some() || grad.wrt_v.is_some();
-    if uses_mma {
-        let (queries, keys) = (of.queries.div_ceil(ROWS), of.keys.div_ceil(own_keys));
+    if let Some(tiles) = tiles {
         if grad.wrt_q.is_some() {
-            let blocks = of.batch * of.heads * queries;
-            kernels.push(("attention_mma_dq", blocks, 128, shared::of_queries(of)));
+            let blocks = of.batch * of.heads * of.queries.div_ceil(tiles.queries);
+            kernels.push(("attention_tiles_dq", blocks, tiles.threads(), tiles.shared_of_queries(of)));
         }
         if of_keys {
-            let (blocks, threads) = (of.batch * of.groups * keys, 2 * own_keys as u32);
-            kernels.push(("attention_mma_dkv", blocks, threads, shared::of_keys(of, own_keys)));
+            let blocks = of.batch * of.groups * of.keys.div_ceil(tiles.own_keys);
+            let threads = 2 * tiles.own_keys as u32;
+            kernels.push(("attention_tiles_dkv", blocks, threads, tiles.shared_of_keys(of)));
         }
     } else {
         if grad.wrt_q.is_some() {
@@ -118,14 +116,100 @@ pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Ker
             kernels.push(("attention_dkv", of_key + of_value, THREADS, 0));
         }
     }
-    writer.finish(site, queries * size_of::<f32>(), kernels)
+    writer.finish(step_id, queries * size_of::<f32>(), kernels)
 }
-
-/// Rows of a block on tensor cores.
-const ROWS: usize = 128;
 
 /// The largest depth and width on tensor cores.
 const MOST_MMA: usize = 128;
+
+/// Queries of a tile that a block of keys meets.
+const OF_QUERIES: usize = 64;
+
+/// The instructions that compute products of tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TensorCores {
+    /// `attention_mma.cuh`.
+    Mma,
+    /// `attention_wgmma.cuh`.
+    Wgmma,
+}
+
+impl TensorCores {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Mma => MMA,
+            Self::Wgmma => WGMMA,
+        }
+    }
+}
+
+/// How an attention is cut on tensor cores, as `attention_tiles.cuh` reads it.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    cores: TensorCores,
+    /// Queries of a block.
+    queries: usize,
+    /// Keys of a tile that a block of queries meets.
+    keys: usize,
+    /// Keys of a block of dK and dV.
+    own_keys: usize,
+}
+
+impl Tiles {
+    /// Threads of a block of queries: a warp has 32 of them, or 16.
+    fn threads(self) -> u32 {
+        match self.cores {
+            TensorCores::Mma => self.queries as u32,
+            TensorCores::Wgmma => 2 * self.queries as u32,
+        }
+    }
+
+    /// Bytes of shared memory of the forward kernel.
+    fn shared_of_forward(self, of: &Attention) -> usize {
+        let own = self.before() + self.rows(self.queries, of.depth);
+        own + 2 * self.pair(of, self.keys) + list(of.keys.div_ceil(self.keys))
+    }
+
+    /// Bytes of shared memory of the kernel of dQ.
+    fn shared_of_queries(self, of: &Attention) -> usize {
+        let own = self.before() + self.pair(of, self.queries);
+        own + 2 * self.pair(of, self.keys) + list(of.keys.div_ceil(self.keys))
+    }
+
+    /// Bytes of shared memory of the kernel of dK and dV.
+    fn shared_of_keys(self, of: &Attention) -> usize {
+        let per_query = 2 * 2 * OF_QUERIES * size_of::<f32>(); // L and delta
+        let tiles = of.heads / of.groups.max(1) * of.queries.div_ceil(OF_QUERIES);
+        let own = self.before() + self.pair(of, self.own_keys);
+        own + 2 * self.pair(of, OF_QUERIES) + per_query + list(tiles)
+    }
+
+    /// A tile of queries, or of keys, and the like of their gradients or values.
+    fn pair(self, of: &Attention, count: usize) -> usize {
+        self.rows(count, of.depth) + self.rows(count, of.width)
+    }
+
+    /// Bytes of a tile of so many rows.
+    fn rows(self, count: usize, length: usize) -> usize {
+        match self.cores {
+            TensorCores::Mma => count * (length + 8) * 2,
+            TensorCores::Wgmma => count * length * 2,
+        }
+    }
+
+    /// Bytes before the first tile.
+    fn before(self) -> usize {
+        match self.cores {
+            TensorCores::Mma => 0,
+            TensorCores::Wgmma => 1008, // the memory begins at a multiple of 16, the tile at one of 1024
+        }
+    }
+}
+
+/// Bytes of the list of a block's tiles.
+fn list(tiles: usize) -> usize {
+    tiles * size_of::<u32>()
+}
 
 /// What a card can do.
 #[derive(Clone, Copy, Debug)]
@@ -139,11 +223,35 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Keys of a block of dK and dV: half as many where larger blocks would be too few to keep every multiprocessor at
-    /// work to the end, since causal blocks differ in length.
-    fn own_keys(self, of: &Attention) -> usize {
-        let blocks = of.batch * of.groups * of.keys.div_ceil(ROWS);
-        if blocks < 4 * self.sms { ROWS / 2 } else { ROWS }
+    /// How an attention that writes, or reads, some views more is cut on tensor cores, if it can be: by the best
+    /// instructions whose shared memory there is.
+    fn tiles(self, of: &Attention, views: &[&View], is_grad: bool) -> Option<Tiles> {
+        let is_whole = |size: usize| size == 64 || size == 128;
+        let is_hopper = self.capability == (9, 0) && is_whole(of.depth) && is_whole(of.width);
+        let cores = [is_hopper.then_some(TensorCores::Wgmma), Some(TensorCores::Mma)].into_iter().flatten();
+        let bytes = |tiles: Tiles| {
+            if is_grad {
+                tiles.shared_of_queries(of).max(tiles.shared_of_keys(of))
+            } else {
+                tiles.shared_of_forward(of)
+            }
+        };
+        let cut = cores.map(|cores| self.cut(of, cores, is_grad));
+        cut.into_iter().find(|tiles| self.allow(of, views) && self.shared_bytes >= bytes(*tiles))
+    }
+
+    /// The cut for some instructions. Blocks of dK and dV have half as many keys where larger ones would be too few to
+    /// keep every multiprocessor at work to the end, since causal blocks differ in length.
+    fn cut(self, of: &Attention, cores: TensorCores, is_grad: bool) -> Tiles {
+        let is_long = of.depth.max(of.width) > 64;
+        let keys = match (cores, is_grad) {
+            (TensorCores::Mma, true) if is_long => 32,
+            (TensorCores::Wgmma, false) if is_long => 128,
+            _ => 64,
+        };
+        let blocks = of.batch * of.groups * of.keys.div_ceil(128);
+        let own_keys = if blocks < 4 * self.sms { 64 } else { 128 };
+        Tiles { cores, queries: 128, keys, own_keys }
     }
 
     /// Whether an attention that writes, or reads, some views more can be computed on tensor cores.
@@ -166,53 +274,21 @@ impl Limits {
     }
 }
 
-/// Bytes of shared memory of the kernels on tensor cores, as `attention_mma.cuh` lays it out.
-mod shared {
-    use super::{Attention, ROWS};
-
-    /// So many rows of a tensor, each with the 16 bytes behind it.
-    fn rows(count: usize, length: usize) -> usize {
-        count * (length + 8) * 2
-    }
-
-    /// The list of a block's tiles.
-    fn list(tiles: usize) -> usize {
-        tiles * size_of::<u32>()
-    }
-
-    pub fn forward(of: &Attention) -> usize {
-        rows(ROWS, of.depth) + 2 * (rows(64, of.depth) + rows(64, of.width)) + list(of.keys.div_ceil(64))
-    }
-
-    pub fn of_queries(of: &Attention) -> usize {
-        let keys = if of.depth.max(of.width) > 64 { 32 } else { 64 };
-        let own = rows(ROWS, of.depth) + rows(ROWS, of.width);
-        own + 2 * (rows(keys, of.depth) + rows(keys, of.width)) + list(of.keys.div_ceil(keys))
-    }
-
-    pub fn of_keys(of: &Attention, own_keys: usize) -> usize {
-        let own = rows(own_keys, of.depth) + rows(own_keys, of.width);
-        let per_query = 2 * 2 * 64 * size_of::<f32>(); // L and delta
-        let tiles = of.heads / of.groups.max(1) * of.queries.div_ceil(64);
-        own + 2 * (rows(64, of.depth) + rows(64, of.width)) + per_query + list(tiles)
-    }
-}
-
-/// Writes an attention's text and gathers its words.
+/// Writes an attention's text and gathers its parameters.
 struct Writer<'a> {
     attention: &'a Attention,
     defines: String,
-    words: Words,
+    params: KernelParams,
     programs: [Option<&'a Program>; 3],
     has_map: bool,
-    uses_mma: bool,
+    tiles: Option<Tiles>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>, uses_mma: bool) -> Self {
-        let mut words = Words::default();
+    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>, tiles: Option<Tiles>) -> Self {
+        let mut params = KernelParams::default();
         let Attention { batch, heads, groups, queries, keys, depth, width, .. } = *attention;
-        let tiles = |size: usize| size.div_ceil(TILE);
+        let plain = |size: usize| size.div_ceil(TILE);
         let sizes = [
             ("batches", batch),
             ("heads", heads),
@@ -221,26 +297,26 @@ impl<'a> Writer<'a> {
             ("keys", keys),
             ("depth", depth),
             ("width", width),
-            ("rows", tiles(queries)),
-            ("columns", tiles(keys)),
-            ("depths", tiles(depth)),
-            ("widths", tiles(width).max(1)), // L has to be written where values have no numbers
+            ("rows", plain(queries)),
+            ("columns", plain(keys)),
+            ("depths", plain(depth)),
+            ("widths", plain(width).max(1)), // L has to be written where values have no numbers
             ("scale", attention.scale.to_bits() as usize),
         ];
         for (name, size) in sizes {
-            words.number(name, size);
+            params.number(name, size);
         }
         let slope = grad.and_then(|grad| grad.slope.as_deref());
         let programs = [attention.score.as_deref(), attention.mask.as_deref(), slope];
         let reads_score = |mask: &Program| mask.ops.iter().any(|op| matches!(op, Op::Load { input: 0, .. }));
         let has_map = programs[MASK].is_some_and(|mask| !reads_score(mask));
-        let mut writer = Self { attention, defines: String::new(), words, programs, has_map, uses_mma };
+        let mut writer = Self { attention, defines: String::new(), params, programs, has_map, tiles };
         for (name, view) in [("q", &attention.q), ("k", &attention.k), ("v", &attention.v)] {
             writer.tensor(name, view);
         }
         writer.define("HAS_MASK", programs[MASK].is_some());
         writer.define("HAS_MAP", has_map);
-        writer.define("USES_MMA", uses_mma);
+        writer.define("USES_TENSOR_CORES", tiles.is_some());
         writer.define(
             "IS_SCALED",
             programs[SCORE].is_some() || !(attention.scale > 0.0 && attention.scale.is_finite()),
@@ -252,7 +328,7 @@ impl<'a> Writer<'a> {
 
     fn tensor(&mut self, name: &str, view: &View) {
         let element = if name == "lse" { Element::F32 } else { self.attention.element };
-        self.words.view(name, view, element.bytes(), &view.strides);
+        self.params.view(name, view, element.bytes(), &view.strides);
     }
 
     fn define(&mut self, name: &str, is: bool) {
@@ -278,20 +354,20 @@ impl<'a> Writer<'a> {
         }
         for (extra, element, bytes) in views {
             let view = &self.attention.extras[extra];
-            self.words.view(&format!("x{extra}_{element}"), view, bytes, &view.strides);
+            self.params.view(&format!("x{extra}_{element}"), view, bytes, &view.strides);
         }
         for extra in bases {
             let view = &self.attention.extras[extra];
-            self.words.push(format!("x{extra}"), Word::Address(view.memory, 0));
-            self.words.number(format!("x{extra}_bytes"), view.bytes);
+            self.params.push(format!("x{extra}"), Param::Address(view.memory, 0));
+            self.params.number(format!("x{extra}_bytes"), view.bytes);
         }
     }
 
     /// The kernels, the one that looks at the mask first; `scratch` bytes are theirs beside the map.
-    fn finish(mut self, site: usize, scratch: usize, kernels: Vec<(&str, usize, u32, usize)>) -> Kernels {
+    fn finish(mut self, step_id: usize, scratch: usize, kernels: Vec<(&str, usize, u32, usize)>) -> Kernels {
         self.extras();
-        self.words.fault(site);
-        self.words.push("delta", Word::Scratch(0));
+        self.params.fault(step_id);
+        self.params.push("delta", Param::Scratch(0));
         let at_map = scratch.next_multiple_of(256);
         let tiles = |size: usize| size.div_ceil(TILE);
         let of = self.attention;
@@ -302,34 +378,37 @@ impl<'a> Writer<'a> {
             ("map_rows", tiles(of.queries)),
             ("map_columns", tiles(of.keys)),
         ];
-        self.words.push("map", Word::Scratch(at_map as u64));
+        self.params.push("map", Param::Scratch(at_map as u64));
         for (name, size) in map {
-            self.words.number(name, size);
+            self.params.number(name, size);
         }
         let tiles: usize = map.iter().map(|(_, size)| size).product();
         let first = self.has_map.then_some(("attention_map", tiles, THREADS, 0));
-        let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| Piece {
+        let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| NamedKernel {
             name: format!("{name}_KERNEL"),
             grid: Grid { blocks, threads, shared_bytes: shared_bytes as u32 },
         };
-        let pieces = first.into_iter().chain(kernels).map(of_kernel).collect();
+        let launches = first.into_iter().chain(kernels).map(of_kernel).collect();
         let scratch = if self.has_map { at_map + tiles } else { scratch };
-        Kernels { text: self.text(), words: self.words.finish(), pieces, scratch }
+        Kernels { text: self.text(), params: self.params.finish(), launches, scratch }
     }
 
     fn text(&self) -> String {
         let functions: String = (0..3).map(|which| self.function(which)).collect();
-        let macros =
-            ["NAME", "WORDS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK"];
+        let macros = [
+            "NAME", "PARAMS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK",
+        ];
         let more = [
             "HAS_DV",
-            "USES_MMA",
+            "USES_TENSOR_CORES",
             "IS_SCALED",
             "HAS_SLOPE",
             "IS_BF16",
             "DEPTH",
             "WIDTH",
             "FACTOR",
+            "QUERIES",
+            "KEYS",
             "OWN_KEYS",
         ];
         let undo = macros.iter().chain(&more).fold(String::new(), |mut text, name| {
@@ -337,15 +416,22 @@ impl<'a> Writer<'a> {
             text
         });
         let Attention { depth, width, .. } = *self.attention;
-        let mma = if self.uses_mma {
-            format!("#define DEPTH {depth}\n#define WIDTH {width}\n{MMA}")
-        } else {
-            String::new()
-        };
+        let tiles = self.tiles.map_or_else(String::new, |tiles| {
+            let Tiles { cores, queries, keys, own_keys } = tiles;
+            let sizes = [
+                ("DEPTH", depth),
+                ("WIDTH", width),
+                ("QUERIES", queries),
+                ("KEYS", keys),
+                ("OWN_KEYS", own_keys),
+            ];
+            let defines = sizes.map(|(name, size)| format!("#define {name} {size}\n")).concat();
+            format!("{defines}{COPY}{}{TILES}", cores.text())
+        });
         format!(
-            "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
-             {TEMPLATE}{mma}{undo}}}\n",
-            self.words.declaration("KERNEL_words"),
+            "namespace KERNEL {{\n{}#define PARAMS KERNEL_params\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
+             {TEMPLATE}{tiles}{undo}}}\n",
+            self.params.declaration("KERNEL_params"),
             text::element(self.attention.element),
             self.defines
         )
@@ -359,7 +445,7 @@ impl<'a> Writer<'a> {
             _ => ("slope", "float", "float ds, "),
         };
         let head = format!(
-            "__device__ __forceinline__ {kind} {name}(const WORDS& p, float s, {extra}u64 batch, u64 head, u64 query, \
+            "__device__ __forceinline__ {kind} {name}(const PARAMS& p, float s, {extra}u64 batch, u64 head, u64 query, \
              u64 key) {{\n"
         );
         let Some(program) = self.programs[which] else {
@@ -434,7 +520,7 @@ impl Lanes for Score {
         "((batch * p.heads + head) * p.queries + query) * p.keys + key".into()
     }
 
-    fn site(&self) -> String {
-        format!("(u32)p.site + {}", self.which)
+    fn step_id(&self) -> String {
+        format!("(u32)p.step_id + {}", self.which)
     }
 }

@@ -1,10 +1,11 @@
 //! A call of a dequantiser: the attempt's own kernel, which takes a weight by value.
 //!
-//! The table and the offset of a weight stand in the kernel's argument, so the host has to know them: they are read when
-//! the weight's buffers are first seen, and whenever they may have changed.
+//! The table and the offset of a weight stand in the kernel's argument, so the host has to know them: they are read
+//! when the weight's buffers are first seen, and whenever they may have changed.
 
 use std::sync::Arc;
 
+use super::super::order::Stream;
 use super::super::probe::Gpu;
 use super::Addresses;
 use crate::buffer::Buffer;
@@ -75,7 +76,7 @@ impl<'a> Call<'a> {
     }
 
     /// Queues the kernel, once or twice: see [`Dequantize::parts`].
-    pub fn queue(&self, gpu: &Gpu, bound: &Addresses) -> Result<(), DeviceError> {
+    pub fn queue(&self, gpu: &Gpu, stream: &Stream, bound: &Addresses) -> Result<(), DeviceError> {
         let Dequantize { block_size, nested, element, .. } = self.what;
         let at = |input: usize| self.inputs.get(input).map_or(0, |number| bound.inputs[*number]);
         let first = self.what.part.start;
@@ -103,7 +104,7 @@ impl<'a> Call<'a> {
                 name: self.name.clone(),
                 reason: error.to_string(),
             };
-            self.kernel.launch(gpu, &weight, to).map_err(failed)?;
+            self.kernel.launch(gpu, stream, &weight, to).map_err(failed)?;
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 //!
 //! A kernel cannot stop its plan. A lane that reads a place outside its table, or divides by zero, goes on with 0 and
 //! leaves a note: the number of its step, its operation, its lane. What a failed run wrote is of no use, as after a run
-//! that failed on the CPU. A note costs nothing where no lane fails: kernels write it, the host reads its 24 bytes after
-//! a run, when it waits anyway.
+//! that failed on the CPU. A note costs nothing where no lane fails: kernels write it, the host reads its 24 bytes
+//! after a run, when it waits anyway.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::error::DeviceError;
 use crate::plan::{Attention, Plan, Step};
 use crate::tile::{Op, Program};
 
-/// Sites of a step: attention has three programs.
+/// Ids of a step: attention has three programs.
 const PROGRAMS: usize = 3;
 
 /// Bytes of the note, as `struct Fault` of plan.cuh has them.
@@ -33,15 +33,15 @@ pub(in crate::cuda) struct Faults {
     plans: Arc<Mutex<Plans>>,
 }
 
-/// The plans that are prepared, by the site of their first step.
+/// The plans that are prepared, by the id of their first step.
 #[derive(Debug, Default)]
 struct Plans {
-    by_site: BTreeMap<usize, Arc<Plan>>,
+    by_first_id: BTreeMap<usize, Arc<Plan>>,
     next: usize,
 }
 
-/// The sites of one plan's steps, as long as it is prepared.
-pub(super) struct Sites {
+/// The ids of one plan's steps, as long as it is prepared.
+pub(super) struct StepIds {
     /// Of its first step.
     pub first: usize,
     plans: Arc<Mutex<Plans>>,
@@ -51,26 +51,26 @@ fn locked(plans: &Mutex<Plans>) -> MutexGuard<'_, Plans> {
     plans.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a step's faults name it by, given the site of its plan's first step; those of its programs follow it.
-pub(super) fn site(first: usize, step: usize) -> usize {
+/// What a step's faults name it by, given the id of its plan's first step; those of its programs follow it.
+pub(super) fn step_id(first: usize, step: usize) -> usize {
     first + step * PROGRAMS
 }
 
-impl Drop for Sites {
+impl Drop for StepIds {
     fn drop(&mut self) {
-        locked(&self.plans).by_site.remove(&self.first);
+        locked(&self.plans).by_first_id.remove(&self.first);
     }
 }
 
 impl Gpu {
-    /// Sites for a plan's steps; 0 is none's.
-    pub(super) fn sites(&self, plan: &Arc<Plan>) -> Sites {
+    /// Ids for a plan's steps; 0 is no step's.
+    pub(super) fn step_ids(&self, plan: &Arc<Plan>) -> StepIds {
         let shared = &self.inner.faults.plans;
         let mut plans = locked(shared);
         let first = plans.next + 1;
         plans.next = first + plan.steps.len() * PROGRAMS;
-        plans.by_site.insert(first, Arc::clone(plan));
-        Sites { first, plans: Arc::clone(shared) }
+        plans.by_first_id.insert(first, Arc::clone(plan));
+        StepIds { first, plans: Arc::clone(shared) }
     }
 
     /// Where lanes leave their notes.
@@ -103,16 +103,16 @@ impl Gpu {
             return Ok(());
         }
         self.stream().zero(note.address(), NOTE)?;
-        let (site, op, got) = (word(4) as usize, word(8) as usize, word(12).cast_signed());
+        let (step_id, op, got) = (word(4) as usize, word(8) as usize, word(12).cast_signed());
         let lane = u64::from(word(16)) | u64::from(word(20)) << 32;
         let plans = locked(&faults.plans);
-        let found = plans.by_site.range(..=site).next_back();
+        let found = plans.by_first_id.range(..=step_id).next_back();
         let failed = found.and_then(|(first, plan)| {
-            let step = plan.steps.get((site - first) / PROGRAMS)?;
-            error_of(step, (site - first) % PROGRAMS, op, lane as usize, got)
+            let step = plan.steps.get((step_id - first) / PROGRAMS)?;
+            error_of(step, (step_id - first) % PROGRAMS, op, lane as usize, got)
         });
         let gone = || DeviceError::Call {
-            name: format!("{site}"),
+            name: format!("{step_id}"),
             reason: format!("operation {op} failed in lane {lane} at {got}, of a plan that is gone"),
         };
         Err(failed.unwrap_or_else(gone))

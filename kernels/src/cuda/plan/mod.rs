@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! passes      a tile program's schedule as CUDA C++, flat or in rows       text: its operations as statements
-//! products    cuBLASLt (../blas.rs), or the room's own kernel              words: a kernel's one argument
+//! products    cuBLASLt (../blas.rs), or the room's own kernel              params: a kernel's one argument
 //! attention   one template, an attention's programs spliced in
 //! scatter     rows added up in their order
 //! call        A's dequantiser, a kernel of the attempt's
@@ -10,8 +10,8 @@
 //!
 //! Everything that a run needs is made when the plan is prepared. All kernels of a plan are one text, compiled once -
 //! equal layers share their code - and kept on disk by what is in it. A run writes where its memories lie into the
-//! kernels' arguments and queues them on the card's one stream. The second run over the same memories is *captured*: what
-//! it queues becomes a graph that later runs queue with one call, as long as nothing moves.
+//! kernels' arguments and queues them on the card's one stream. The second run over the same memories is *captured*:
+//! what it queues becomes a graph that later runs queue with one call, as long as nothing moves.
 //!
 //! A run returns when its work is queued. What goes wrong on the way - an index outside its table, a division by zero -
 //! is noted on the card and comes up at the next [`Device::sync`](crate::Device::sync) or copy to the host: see
@@ -22,24 +22,25 @@
 mod attention;
 mod call;
 pub(super) mod fault;
+mod params;
 mod passes;
 mod products;
 mod text;
-mod words;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 use self::attention::Limits;
 use self::call::Call;
-use self::fault::Sites;
-use self::words::{MOST, Word};
+use self::fault::StepIds;
+use self::params::{MAX_PARAMS, Param};
 use super::blas::{self, Matmul};
 use super::compile::Source;
 use super::memory::Allocation;
 use super::module::{self, Function};
-use super::order::Graph;
+use super::order::{Graph, Stream};
 use super::probe::Gpu;
 use crate::buffer::Buffer;
 use crate::callee::CardDequantizer;
@@ -57,6 +58,9 @@ const SCATTER: &str = include_str!("../../../cu/scatter.cuh");
 /// Bytes of shared memory that a block gets without asking.
 const STATIC_SHARED: u32 = 48 << 10;
 
+/// Bytes of the scratch memory that steps share, unless one of them needs more.
+const SCRATCH: usize = blas::WORKSPACE;
+
 /// Captured graphs that a plan holds, for memories that take turns.
 const GRAPHS: usize = 4;
 
@@ -69,7 +73,7 @@ struct Grid {
 }
 
 /// A kernel of a step by its name in the step's text.
-struct Piece {
+struct NamedKernel {
     name: String,
     grid: Grid,
 }
@@ -78,14 +82,15 @@ struct Piece {
 pub(super) struct CudaPlan<'a> {
     gpu: &'a Gpu,
     plan: Arc<Plan>,
-    steps: Vec<Vec<Work<'a>>>,
+    steps: Vec<Vec<Launch<'a>>>,
     traffic: Vec<(u64, u64)>, // bytes read and written by each step
+    waits: Vec<Vec<usize>>,   // the steps that each step waits for, see `Plan::waits`
     scratch_bytes: usize,
     scratch: Option<Arc<Allocation>>, // of the last run
     bound: Addresses,
     graphs: Vec<(Addresses, Graph, u64)>, // the latest last, each with its launches
     counts: Counts,
-    _sites: Sites, // held as long as a fault may name a step
+    _step_ids: StepIds, // held as long as a fault may name a step
 }
 
 /// Where the memories of a run begin.
@@ -100,17 +105,17 @@ struct Addresses {
 }
 
 /// What a step queues.
-enum Work<'a> {
-    Kernel { function: Function, words: Vec<Word>, values: Vec<u64>, grid: Grid },
-    Product { matmul: Box<Matmul>, views: [(Memory, u64); 3] },
+enum Launch<'a> {
+    Kernel { function: Function, params: Vec<Param>, values: Vec<u64>, grid: Grid },
+    Product { matmul: Box<Matmul>, views: [(Memory, u64); 3], scratch: u64 },
     Zeros { to: Memory, bytes: usize },
     Call(Box<Call<'a>>),
 }
 
 /// What a step queues, before its text is compiled.
-enum Draft<'a> {
-    Kernel { name: String, words: Vec<Word>, grid: Grid },
-    Ready(Work<'a>),
+enum PendingLaunch<'a> {
+    Kernel { name: String, params: Vec<Param>, grid: Grid },
+    Ready(Launch<'a>),
 }
 
 /// The texts of a plan's kernels, each of them once.
@@ -143,15 +148,18 @@ impl<'a> CudaPlan<'a> {
     /// Checks a plan, compiles its kernels, and makes everything that its runs need.
     pub fn new(gpu: &'a Gpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
         plan.check()?;
-        let sites = gpu.sites(&plan);
-        let mut job = Drafting::new(Some(gpu), &plan, links, sites.first);
-        let drafts = (0..plan.steps.len()).map(|number| job.step(number)).collect::<Result<Vec<_>, _>>()?;
-        let (texts, scratch_bytes) = (job.texts, job.scratch);
-        let steps = compiled(gpu, &texts, drafts)?;
+        let step_ids = gpu.step_ids(&plan);
+        let mut lowering = Lowering::new(Some(gpu), gpu.card().capability, &plan, links, step_ids.first);
+        let pending =
+            (0..plan.steps.len()).map(|number| lowering.step(number)).collect::<Result<Vec<_>, _>>()?;
+        let Lowering { texts, scratch, .. } = lowering;
+        let scratch_bytes = scratch.iter().map(|bytes| bytes.end).max().unwrap_or(0);
+        let steps = compiled(gpu, &texts, pending)?;
         gpu.grow_scratch(scratch_bytes)?;
         Ok(Self {
             gpu,
             traffic: plan.steps.iter().map(Step::traffic).collect(),
+            waits: plan.waits(&scratch),
             plan,
             steps,
             scratch_bytes,
@@ -159,7 +167,7 @@ impl<'a> CudaPlan<'a> {
             bound: Addresses::default(),
             graphs: Vec::new(),
             counts: Counts::default(),
-            _sites: sites,
+            _step_ids: step_ids,
         })
     }
 
@@ -176,8 +184,8 @@ impl<'a> CudaPlan<'a> {
         self.scratch = scratch;
         let fault = self.gpu.fault_address()?;
         let mut calls = self.bound.calls;
-        for work in self.steps.iter_mut().flatten() {
-            if let Work::Call(call) = work {
+        for launch in self.steps.iter_mut().flatten() {
+            if let Launch::Call(call) = launch {
                 calls += u64::from(call.learn(self.gpu, memories.inputs)?);
             }
         }
@@ -186,31 +194,36 @@ impl<'a> CudaPlan<'a> {
 
     /// Writes the addresses into the kernels' arguments.
     fn bind(&mut self, addresses: Addresses) {
-        for work in self.steps.iter_mut().flatten() {
-            if let Work::Kernel { words, values, .. } = work {
-                let words = words.iter().zip(values);
-                words.for_each(|(word, value)| *value = addresses.value(*word));
+        for launch in self.steps.iter_mut().flatten() {
+            if let Launch::Kernel { params, values, .. } = launch {
+                let params = params.iter().zip(values);
+                params.for_each(|(param, value)| *value = addresses.value(*param));
             }
         }
         self.bound = addresses;
     }
 
-    /// Queues a step.
-    fn queue(gpu: &Gpu, bound: &Addresses, step: &mut [Work<'a>]) -> Result<(), DeviceError> {
-        for work in step {
-            match work {
-                Work::Kernel { function, values, grid, .. } => {
+    /// Queues a step on a stream.
+    fn queue(
+        gpu: &Gpu,
+        stream: &Stream,
+        bound: &Addresses,
+        step: &mut [Launch<'a>],
+    ) -> Result<(), DeviceError> {
+        for launch in step {
+            match launch {
+                Launch::Kernel { function, values, grid, .. } => {
                     let blocks = u32::try_from(grid.blocks).unwrap_or(u32::MAX); // refused when it was prepared
                     let Grid { threads, shared_bytes, .. } = *grid;
                     let grid = module::Grid { blocks, threads, shared_bytes, overlap: false };
-                    gpu.launch_words(gpu.stream(), function, grid, values)?;
+                    gpu.launch_with(stream, function, grid, values)?;
                 }
-                Work::Product { matmul, views } => {
+                Launch::Product { matmul, views, scratch } => {
                     let at = views.map(|(memory, first)| bound.of(memory) + first);
-                    gpu.multiply(gpu.stream(), matmul, at, bound.scratch)?;
+                    gpu.multiply(stream, matmul, at, bound.scratch + *scratch)?;
                 }
-                Work::Zeros { to, bytes } => gpu.stream().zero(bound.of(*to), *bytes)?,
-                Work::Call(call) => call.queue(gpu, bound)?,
+                Launch::Zeros { to, bytes } => stream.zero(bound.of(*to), *bytes)?,
+                Launch::Call(call) => call.queue(gpu, stream, bound)?,
             }
         }
         Ok(())
@@ -227,14 +240,14 @@ impl<'a> CudaPlan<'a> {
             return Ok(());
         }
         let steps = &mut self.steps;
-        let mut queue = || steps.iter_mut().try_for_each(|step| Self::queue(gpu, bound, step));
         if !is_repeated {
-            return queue();
+            return steps.iter_mut().try_for_each(|step| Self::queue(gpu, gpu.stream(), bound, step));
         }
         let before = gpu.launches();
         let mut refused = None;
-        let graph = gpu.capture(gpu.stream(), |_| {
-            queue().map_err(|error| match error {
+        let captured = gpu.new_stream()?; // of its own: what other threads queue meanwhile is none of this graph's
+        let graph = gpu.capture_side_by_side(&captured, &self.waits, |stream, step| {
+            Self::queue(gpu, stream, bound, &mut steps[step]).map_err(|error| match error {
                 DeviceError::Cuda(error) => error,
                 other => {
                     let text = other.to_string();
@@ -272,13 +285,20 @@ impl Addresses {
         }
     }
 
-    fn value(&self, word: Word) -> u64 {
-        match word {
-            Word::Number(value) => value,
-            Word::Address(memory, first) => self.of(memory) + first,
-            Word::Scratch(first) => self.scratch + first,
-            Word::Fault => self.fault,
+    fn value(&self, param: Param) -> u64 {
+        match param {
+            Param::Number(value) => value,
+            Param::Address(memory, first) => self.of(memory) + first,
+            Param::Scratch(first) => self.scratch + first,
+            Param::Fault => self.fault,
         }
+    }
+}
+
+impl Drop for CudaPlan<'_> {
+    /// Waits for what is queued: its kernels and graphs are unloaded, and may still run.
+    fn drop(&mut self) {
+        let _ = self.gpu.stream().sync(); // an error of the card comes up again at the next call
     }
 }
 
@@ -301,18 +321,23 @@ impl Executable for CudaPlan<'_> {
         if !is_repeated {
             self.bind(addresses);
         }
-        self.gpu.may_have_failed();
+        let gpu = self.gpu;
+        gpu.may_have_failed();
+        let alone = || gpu.inner.queueing.lock().unwrap_or_else(PoisonError::into_inner);
         match watch {
             None => {
+                let _alone = alone();
                 self.all(is_repeated)?;
                 (0..self.steps.len()).for_each(|step| self.count(step));
             }
             Some(watch) => {
                 for number in 0..self.steps.len() {
-                    Self::queue(self.gpu, &self.bound, &mut self.steps[number])?;
+                    let alone = alone();
+                    Self::queue(gpu, gpu.stream(), &self.bound, &mut self.steps[number])?;
                     self.count(number);
-                    self.gpu.stream().sync()?;
-                    watch(number, self.gpu.inner.made.elapsed());
+                    drop(alone);
+                    gpu.stream().sync()?;
+                    watch(number, gpu.inner.made.elapsed());
                 }
             }
         }
@@ -321,71 +346,88 @@ impl Executable for CudaPlan<'_> {
 }
 
 /// Writes the kernels of a plan's steps.
-struct Drafting<'d, 'a> {
+struct Lowering<'d, 'a> {
     gpu: Option<&'a Gpu>, // none if the texts are all that is wanted
+    capability: (i32, i32),
     plan: &'d Plan,
     links: &'d Links<'d, 'a>,
-    first_site: usize,
+    first_id: usize,
     texts: Texts,
-    scratch: usize,
+    scratch: Vec<Range<usize>>, // what each step so far has of the memory that all share
     kernels: HashMap<(usize, Element), Arc<dyn CardDequantizer>>, // by callee and what it writes
 }
 
-/// The text of a plan's kernels: what is compiled when it is prepared on a card. Products that the library computes have
-/// none, nor have calls.
+/// The text of a plan's kernels: what is compiled when it is prepared on a card of a compute capability. Products that
+/// the library computes have none, nor have calls.
 ///
 /// # Errors
 /// What [`Plan::check`] says, and steps that no card runs.
-pub fn text_of(plan: &Plan) -> Result<String, DeviceError> {
+pub fn text_of(plan: &Plan, capability: (i32, i32)) -> Result<String, DeviceError> {
     plan.check()?;
     let links = Links::default();
-    let mut job = Drafting::new(None, plan, &links, 1);
-    (0..plan.steps.len()).try_for_each(|number| job.step(number).map(|_| ()))?;
-    Ok(job.texts.whole())
+    let mut lowering = Lowering::new(None, capability, plan, &links, 1);
+    (0..plan.steps.len()).try_for_each(|number| lowering.step(number).map(|_| ()))?;
+    Ok(lowering.texts.whole())
 }
 
-impl<'d, 'a> Drafting<'d, 'a> {
-    fn new(gpu: Option<&'a Gpu>, plan: &'d Plan, links: &'d Links<'d, 'a>, first_site: usize) -> Self {
-        Self { gpu, plan, links, first_site, texts: Texts::default(), scratch: 0, kernels: HashMap::new() }
+impl<'d, 'a> Lowering<'d, 'a> {
+    fn new(
+        gpu: Option<&'a Gpu>,
+        capability: (i32, i32),
+        plan: &'d Plan,
+        links: &'d Links<'d, 'a>,
+        first_id: usize,
+    ) -> Self {
+        Self {
+            gpu,
+            capability,
+            plan,
+            links,
+            first_id,
+            texts: Texts::default(),
+            scratch: Vec::new(),
+            kernels: HashMap::new(),
+        }
     }
 
-    fn step(&mut self, number: usize) -> Result<Vec<Draft<'a>>, DeviceError> {
-        let site = fault::site(self.first_site, number);
+    fn step(&mut self, number: usize) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
+        self.scratch.push(0..0);
+        let step_id = fault::step_id(self.first_id, number);
         Ok(match &self.plan.steps[number] {
             Step::Pass { program, space, inputs, outputs } => {
-                let passes::Kernel { text, words, blocks, threads } =
-                    passes::kernel(program, space, inputs, outputs, site);
+                let passes::Kernel { text, params, blocks, threads } =
+                    passes::kernel(program, space, inputs, outputs, step_id);
                 let grid = Grid { blocks, threads: threads as u32, shared_bytes: 0 };
-                vec![self.draft(number, text, "KERNEL", words, grid)?]
+                vec![self.kernel(number, text, "KERNEL", params, grid)?]
             }
             Step::Product(product) => self.product(number, product)?,
             Step::Attention { attention, output, lse } => self.attention(
                 number,
-                attention::forward(attention, output, lse.as_ref(), site, self.limits()),
+                attention::forward(attention, output, lse.as_ref(), step_id, self.limits()),
             )?,
             Step::AttentionGrad(grad) => {
-                self.attention(number, attention::backward(grad, site, self.limits()))?
+                self.attention(number, attention::backward(grad, step_id, self.limits()))?
             }
             Step::Scatter { rows, index, to, count, width, table } => {
-                let mut words = words::Words::default();
+                let mut params = params::KernelParams::default();
                 for (name, view) in [("rows", rows), ("index", index), ("to", to)] {
-                    words.push(name, Word::Address(view.memory, 0));
+                    params.push(name, Param::Address(view.memory, 0));
                 }
                 let sizes = [("count", *count), ("width", *width), ("table", *table)];
                 for (name, size) in sizes {
-                    words.number(name, size);
+                    params.number(name, size);
                 }
-                words.fault(site);
-                let text = format!("{}{SCATTER}", words.declaration("KERNEL_words"));
-                let zeros = Work::Zeros { to: to.memory, bytes: table * width * size_of::<f32>() };
+                params.fault(step_id);
+                let text = format!("{}{SCATTER}", params.declaration("KERNEL_params"));
+                let zeros = Launch::Zeros { to: to.memory, bytes: table * width * size_of::<f32>() };
                 let grid = Grid { blocks: *count, threads: 256, shared_bytes: 0 };
-                vec![Draft::Ready(zeros), self.draft(number, text, "KERNEL", words.finish(), grid)?]
+                vec![PendingLaunch::Ready(zeros), self.kernel(number, text, "KERNEL", params.finish(), grid)?]
             }
             Step::Call { callee, name, what, inputs, output } => {
                 let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
                 let kernel = self.dequantizer(gpu, *callee, name, what.element)?;
                 let refused = |needed| self.plan.refused(number, needed);
-                vec![Draft::Ready(Work::Call(Box::new(Call::new(
+                vec![PendingLaunch::Ready(Launch::Call(Box::new(Call::new(
                     kernel, name, what, inputs, output, &refused,
                 )?)))]
             }
@@ -397,66 +439,84 @@ impl<'d, 'a> Drafting<'d, 'a> {
         })
     }
 
-    /// What the card can do; without one, everything.
+    /// Where a step's part of the scratch memory begins: behind its predecessor's, so that neighbours may run side by
+    /// side, and at the front again where the memory is used up.
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let used = self.scratch.iter().rev().find(|bytes| !bytes.is_empty()).map_or(0, |bytes| bytes.end);
+        let next = used.next_multiple_of(256);
+        let first = if next + bytes > SCRATCH { 0 } else { next };
+        if let Some(own) = self.scratch.last_mut() {
+            *own = first..first + bytes;
+        }
+        first
+    }
+
+    /// What the card can do; without one, as much as any of its capability.
     fn limits(&self) -> Limits {
         let card = self.gpu.map(Gpu::card);
         Limits {
-            capability: card.map_or((9, 0), |card| card.capability),
+            capability: self.capability,
             shared_bytes: card.map_or(usize::MAX, |card| card.shared_bytes),
             sms: card.map_or(1, |card| card.sms as usize),
         }
     }
 
-    fn draft(
+    fn kernel(
         &mut self,
         step: usize,
         text: String,
         name: &str,
-        words: Vec<Word>,
+        params: Vec<Param>,
         grid: Grid,
-    ) -> Result<Draft<'a>, DeviceError> {
-        if words.len() > MOST {
+    ) -> Result<PendingLaunch<'a>, DeviceError> {
+        if params.len() > MAX_PARAMS {
             return Err(self.plan.refused(step, "views that fit a kernel's argument, which has 4 KiB"));
         }
         if i32::try_from(grid.blocks).is_err() {
             return Err(self.plan.refused(step, "less than 2^31 blocks on this device"));
         }
         let text = self.texts.number(text);
-        Ok(Draft::Kernel { name: Texts::name(text, name), words, grid })
+        Ok(PendingLaunch::Kernel { name: Texts::name(text, name), params, grid })
     }
 
-    fn product(&mut self, number: usize, product: &Product) -> Result<Vec<Draft<'a>>, DeviceError> {
+    fn product(&mut self, number: usize, product: &Product) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
         let sizes = product.batch.iter().chain([&product.m, &product.n]);
         if sizes.copied().product::<usize>() == 0 {
             return Ok(Vec::new());
         }
         if blas::is_expressible(product) {
             let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
-            if let Some(matmul) = gpu.matmul(product, way(product.choice))? {
-                self.scratch = self.scratch.max(matmul.workspace);
+            if let Some(matmul) = gpu.matmul(product, algorithm(product.choice))? {
+                let scratch = self.reserve(matmul.workspace) as u64;
                 let of =
                     |(view, element): (&View, Element)| (view.memory, (view.offset * element.bytes()) as u64);
                 let [a, b, to] = product.elements;
                 let views = [(&product.a, a), (&product.b, b), (&product.to, to)].map(of);
-                return Ok(vec![Draft::Ready(Work::Product { matmul: Box::new(matmul), views })]);
+                let product = Launch::Product { matmul: Box::new(matmul), views, scratch };
+                return Ok(vec![PendingLaunch::Ready(product)]);
             }
         }
-        let products::Kernel { text, words, grid } = products::kernel(product);
-        Ok(vec![self.draft(number, text, "KERNEL", words, grid)?])
+        let products::Kernel { text, params, grid } = products::kernel(product);
+        Ok(vec![self.kernel(number, text, "KERNEL", params, grid)?])
     }
 
     fn attention(
         &mut self,
         number: usize,
         kernels: attention::Kernels,
-    ) -> Result<Vec<Draft<'a>>, DeviceError> {
-        self.scratch = self.scratch.max(kernels.scratch);
-        let attention::Kernels { text, words, pieces, .. } = kernels;
-        let drafts = pieces
+    ) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
+        let attention::Kernels { text, mut params, launches, scratch } = kernels;
+        let first = self.reserve(scratch) as u64;
+        for param in &mut params {
+            if let Param::Scratch(at) = param {
+                *at += first;
+            }
+        }
+        let pending = launches
             .into_iter()
-            .filter(|piece| piece.grid.blocks > 0)
-            .map(|piece| self.draft(number, text.clone(), &piece.name, words.clone(), piece.grid));
-        drafts.collect()
+            .filter(|kernel| kernel.grid.blocks > 0)
+            .map(|kernel| self.kernel(number, text.clone(), &kernel.name, params.clone(), kernel.grid));
+        pending.collect()
     }
 
     /// A callee's kernel, compiled once for what it writes.
@@ -480,35 +540,35 @@ impl<'d, 'a> Drafting<'d, 'a> {
     }
 }
 
-/// The number of the library's way that a choice stands for.
-fn way(choice: Choice) -> usize {
-    if let Choice::Way(way) = choice { usize::from(way) } else { 0 }
+/// The number of the library's algorithm that a choice stands for.
+fn algorithm(choice: Choice) -> usize {
+    if let Choice::Algorithm(number) = choice { usize::from(number) } else { 0 }
 }
 
 /// Compiles all texts as one, and takes each kernel from it.
 fn compiled<'a>(
     gpu: &Gpu,
     texts: &Texts,
-    drafts: Vec<Vec<Draft<'a>>>,
-) -> Result<Vec<Vec<Work<'a>>>, DeviceError> {
+    pending: Vec<Vec<PendingLaunch<'a>>>,
+) -> Result<Vec<Vec<Launch<'a>>>, DeviceError> {
     let module = if texts.all.is_empty() {
         None
     } else {
         let text = texts.whole();
         Some(gpu.build(&Source { name: "plan.cu", text: &text, headers: &[], defines: &[] })?)
     };
-    let ready = |draft: Draft<'a>| {
-        Ok(match draft {
-            Draft::Ready(work) => work,
-            Draft::Kernel { name, words, grid } => {
+    let ready = |pending: PendingLaunch<'a>| {
+        Ok(match pending {
+            PendingLaunch::Ready(launch) => launch,
+            PendingLaunch::Kernel { name, params, grid } => {
                 let module = module.as_ref().expect("a kernel has a text");
-                let (values, function) = (vec![0; words.len()], module.function(&name)?);
+                let (values, function) = (vec![0; params.len()], module.function(&name)?);
                 if grid.shared_bytes > STATIC_SHARED {
                     function.allow_shared(grid.shared_bytes)?;
                 }
-                Work::Kernel { function, words, values, grid }
+                Launch::Kernel { function, params, values, grid }
             }
         })
     };
-    drafts.into_iter().map(|step| step.into_iter().map(ready).collect()).collect()
+    pending.into_iter().map(|step| step.into_iter().map(ready).collect()).collect()
 }

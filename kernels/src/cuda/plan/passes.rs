@@ -1,21 +1,21 @@
 //! Passes: a tile program's schedule as CUDA C++.
 //!
-//! Two shapes. *Flat*: a thread has one chunk of lanes, up to 16 bytes of its widest element, and goes through the whole
-//! list once. *Row*: a group of threads has a row - up to a warp where rows are short, so that a block has several of
-//! them, else a block of up to 1024 threads - and goes through it once for each phase; between the phases the group
-//! joins its sums. What a later phase needs stays in registers where a row is short enough for that, so it is read once;
-//! of a longer row it is computed again, and what it loads comes from the L2.
+//! Two shapes. *Flat*: a thread has one chunk of lanes, up to 16 bytes of its widest element, and goes through the
+//! whole list once. *Row*: a group of threads has a row - up to a warp where rows are short, so that a block has
+//! several of them, else a block of up to 1024 threads - and goes through it once for each phase; between the phases
+//! the group joins its sums. What a later phase needs stays in registers where a row is short enough for that, so it is
+//! read once; of a longer row it is computed again, and what it loads comes from the L2.
 //!
 //! Dimensions along which every view goes on evenly are merged first; most passes become one-dimensional by that, and
-//! divide nothing. Strides and sizes are arguments ([`Words`]), so equal layers, and other lengths of the same pass,
-//! share code. Written into the text is what decides its shape: how many elements a thread moves at once, which views go
-//! by ones, how many threads have a row.
+//! divide nothing. Strides and sizes are arguments ([`KernelParams`]), so equal layers, and other lengths of the same
+//! pass, share code. Written into the text is what decides its shape: how many elements a thread moves at once, which
+//! views go by ones, how many threads have a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::params::{KernelParams, Param};
 use super::text::{self, Lanes};
-use super::words::{Word, Words};
 use crate::plan::{Memory, View, contiguous};
 use crate::tile::{Element, Index, Op, Program, Store, Value, phases};
 
@@ -33,27 +33,27 @@ pub(super) struct Kernel {
     /// The text; `KERNEL` stands for its name.
     pub text: String,
     /// Its argument.
-    pub words: Vec<Word>,
+    pub params: Vec<Param>,
     /// Blocks.
     pub blocks: usize,
     /// Threads of each.
     pub threads: usize,
 }
 
-/// The kernel of a pass that passed its plan's check; `site` names its step in faults.
+/// The kernel of a pass that passed its plan's check; `step_id` names its step in faults.
 pub(super) fn kernel(
     program: &Program,
     space: &[usize],
     inputs: &[View],
     outputs: &[View],
-    site: usize,
+    step_id: usize,
 ) -> Kernel {
     let frame = Frame::new(program, space, inputs, outputs);
-    let mut writer = Writer { frame: &frame, text: String::new(), words: Words::default() };
-    let (blocks, threads) = if program.needs_rows() { writer.rows(site) } else { writer.flat(site) };
-    let declaration = writer.words.declaration("KERNEL_words");
-    let Writer { text, words, .. } = writer;
-    Kernel { text: format!("{declaration}{text}"), words: words.finish(), blocks, threads }
+    let mut writer = Writer { frame: &frame, text: String::new(), params: KernelParams::default() };
+    let (blocks, threads) = if program.needs_rows() { writer.rows(step_id) } else { writer.flat(step_id) };
+    let declaration = writer.params.declaration("KERNEL_params");
+    let Writer { text, params, .. } = writer;
+    Kernel { text: format!("{declaration}{text}"), params: params.finish(), blocks, threads }
 }
 
 /// How an access moves along the last dimension.
@@ -235,8 +235,8 @@ fn merge(
     (sizes, coordinates)
 }
 
-/// How many lanes a thread takes at once: 16 bytes of the widest element that lies side by side, if everything that does
-/// is aligned for that.
+/// How many lanes a thread takes at once: 16 bytes of the widest element that lies side by side, if everything that
+/// does is aligned for that.
 fn pack(sizes: &[usize], accesses: &[Access]) -> usize {
     let cols = sizes.last().copied().unwrap_or(1);
     let units = || accesses.iter().filter(|access| access.along == Along::Unit);
@@ -254,11 +254,11 @@ fn pack(sizes: &[usize], accesses: &[Access]) -> usize {
     [16 / widest, 8 / widest.min(8), 4 / widest.min(4), 1].into_iter().find(fits).unwrap_or(1).max(1)
 }
 
-/// Writes a kernel's text and gathers its words.
+/// Writes a kernel's text and gathers its params.
 struct Writer<'a> {
     frame: &'a Frame<'a>,
     text: String,
-    words: Words,
+    params: KernelParams,
 }
 
 /// What stands in the loop over the lanes of a chunk: `v7` is value 7.
@@ -332,14 +332,14 @@ impl Writer<'_> {
         self.text.push('\n');
     }
 
-    /// Words that every kernel has, after those of its own shape.
-    fn common_words(&mut self, site: usize) {
+    /// Parameters that every kernel has, after those of its own shape.
+    fn common_params(&mut self, step_id: usize) {
         let frame = self.frame;
         for (number, access) in frame.loads.iter().enumerate() {
-            self.words.view(&format!("a{number}"), &access.view, access.element.bytes(), &access.strides);
+            self.params.view(&format!("a{number}"), &access.view, access.element.bytes(), &access.strides);
         }
         for (number, access) in frame.stores.iter().enumerate() {
-            self.words.view(&format!("o{number}"), &access.view, access.element.bytes(), &access.strides);
+            self.params.view(&format!("o{number}"), &access.view, access.element.bytes(), &access.strides);
         }
         let mut bases = BTreeSet::new();
         let mut fails = false;
@@ -351,18 +351,18 @@ impl Writer<'_> {
             }
         }
         for input in bases {
-            self.words.push(format!("b{input}"), Word::Address(frame.inputs[input].memory, 0));
-            self.words.number(format!("b{input}_bytes"), frame.inputs[input].bytes);
+            self.params.push(format!("b{input}"), Param::Address(frame.inputs[input].memory, 0));
+            self.params.number(format!("b{input}_bytes"), frame.inputs[input].bytes);
         }
         if fails {
-            self.words.fault(site);
+            self.params.fault(step_id);
         }
     }
 
     fn head(&mut self, threads: usize) {
         let int = if self.frame.wide { "u64" } else { "u32" };
         self.line(format!(
-            "extern \"C\" __global__ void __launch_bounds__({threads}) KERNEL(const __grid_constant__ KERNEL_words p) \
+            "extern \"C\" __global__ void __launch_bounds__({threads}) KERNEL(const __grid_constant__ KERNEL_params p) \
              {{\ntypedef {int} Int;"
         ));
         for (value, op) in self.frame.program.ops.iter().enumerate() {
@@ -464,14 +464,14 @@ impl Writer<'_> {
     }
 
     /// One thread a chunk; blocks and threads.
-    fn flat(&mut self, site: usize) -> (usize, usize) {
+    fn flat(&mut self, step_id: usize) -> (usize, usize) {
         let frame = self.frame;
         let outer = frame.sizes.len() - 1;
         let chunks = frame.sizes.iter().product::<usize>() / frame.pack;
-        self.words.number("chunks", chunks);
-        self.words.number("cols", frame.cols() / frame.pack);
-        (0..outer).for_each(|dim| self.words.number(format!("size{dim}"), frame.sizes[dim]));
-        self.common_words(site);
+        self.params.number("chunks", chunks);
+        self.params.number("cols", frame.cols() / frame.pack);
+        (0..outer).for_each(|dim| self.params.number(format!("size{dim}"), frame.sizes[dim]));
+        self.common_params(step_id);
         self.head(THREADS);
         self.line(format!("Int rest = (Int)blockIdx.x * {THREADS} + threadIdx.x;"));
         self.line("if (rest >= (Int)p.chunks) return;");
@@ -501,17 +501,17 @@ impl Writer<'_> {
     }
 
     /// A group of threads a row; blocks and threads.
-    fn rows(&mut self, site: usize) -> (usize, usize) {
+    fn rows(&mut self, step_id: usize) -> (usize, usize) {
         let frame = self.frame;
         let plan = RowPlan::of(frame);
         let outer = frame.sizes.len() - 1;
         let rows: usize = frame.sizes[..outer].iter().product();
         let RowPlan { group, items, .. } = plan;
         let threads = group.max(THREADS);
-        self.words.number("rows", rows);
-        self.words.number("cols", frame.cols());
-        (0..outer).for_each(|dim| self.words.number(format!("size{dim}"), frame.sizes[dim]));
-        self.common_words(site);
+        self.params.number("rows", rows);
+        self.params.number("cols", frame.cols());
+        (0..outer).for_each(|dim| self.params.number(format!("size{dim}"), frame.sizes[dim]));
+        self.common_params(step_id);
         self.head(threads);
         self.line("__shared__ u32 shared[32];");
         self.line(format!("const Int row = (Int)blockIdx.x * {} + threadIdx.x / {group};", threads / group));

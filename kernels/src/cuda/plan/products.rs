@@ -1,10 +1,11 @@
-//! Products: by cuBLASLt where it has a form for them, else by the room's own kernel, which takes any strides and types.
+//! Products: by cuBLASLt where it has a form for them, else by the room's own kernel, which takes any strides and
+//! types.
 
 use std::fmt::Write;
 
 use super::Grid;
+use super::params::{KernelParams, Param};
 use super::text;
-use super::words::{Word, Words};
 use crate::plan::Product;
 
 /// The template of the room's own kernel.
@@ -18,7 +19,7 @@ pub(super) struct Kernel {
     /// The text; `KERNEL` stands for its name.
     pub text: String,
     /// Its argument.
-    pub words: Vec<Word>,
+    pub params: Vec<Param>,
     /// Blocks and threads.
     pub grid: Grid,
 }
@@ -26,27 +27,27 @@ pub(super) struct Kernel {
 /// The room's own kernel for a product that passed its plan's check.
 pub(super) fn kernel(product: &Product) -> Kernel {
     let Product { batch, m, n, k, a, b, elements, to, add, scale, .. } = product;
-    let mut words = Words::default();
+    let mut params = KernelParams::default();
     let dims = batch.len();
     let sides = [("a", a, ["row", "k"]), ("b", b, ["k", "column"]), ("to", to, ["row", "column"])];
     for ((name, view, last), element) in sides.into_iter().zip(elements) {
-        words.push(name, Word::Address(view.memory, (view.offset * element.bytes()) as u64));
+        params.push(name, Param::Address(view.memory, (view.offset * element.bytes()) as u64));
         view.strides[..dims]
             .iter()
             .enumerate()
-            .for_each(|(dim, s)| words.number(format!("{name}_s{dim}"), *s));
+            .for_each(|(dim, s)| params.number(format!("{name}_s{dim}"), *s));
         last.into_iter()
             .zip(&view.strides[dims..])
-            .for_each(|(of, s)| words.number(format!("{name}_{of}"), *s));
+            .for_each(|(of, s)| params.number(format!("{name}_{of}"), *s));
     }
-    batch.iter().enumerate().for_each(|(dim, size)| words.number(format!("size{dim}"), *size));
+    batch.iter().enumerate().for_each(|(dim, size)| params.number(format!("size{dim}"), *size));
     let (rows, columns) = (m.div_ceil(TILE), n.div_ceil(TILE));
     let numbers = [("m", *m), ("n", *n), ("k", *k), ("rows", rows), ("columns", columns)];
     for (name, size) in numbers {
-        words.number(name, size);
+        params.number(name, size);
     }
-    words.number("scale", scale.to_bits() as usize);
-    words.number("add", usize::from(*add));
+    params.number("scale", scale.to_bits() as usize);
+    params.number("add", usize::from(*add));
     let mut at = String::new();
     for dim in (0..dims).rev() {
         let _ = write!(
@@ -57,13 +58,13 @@ pub(super) fn kernel(product: &Product) -> Kernel {
     }
     let types = elements.map(text::element);
     let text = format!(
-        "namespace KERNEL_types {{\n{}#define A {}\n#define B {}\n#define TO {}\n#define BATCH {at}\n{TEMPLATE}#undef A\n\
-         #undef B\n#undef TO\n#undef BATCH\n}}\n",
-        words.declaration("KERNEL_words"),
+        "namespace KERNEL_types {{\n{}#define A {}\n#define B {}\n#define TO {}\n#define BATCH {at}\n{TEMPLATE}\
+         #undef A\n#undef B\n#undef TO\n#undef BATCH\n}}\n",
+        params.declaration("KERNEL_params"),
         types[0],
         types[1],
         types[2]
     );
     let blocks = batch.iter().product::<usize>() * rows * columns;
-    Kernel { text, words: words.finish(), grid: Grid { blocks, threads: 256, shared_bytes: 0 } }
+    Kernel { text, params: params.finish(), grid: Grid { blocks, threads: 256, shared_bytes: 0 } }
 }

@@ -21,8 +21,8 @@ pub(super) trait Lanes {
     fn lane(&self) -> String;
 
     /// What faults name the program by.
-    fn site(&self) -> String {
-        "(u32)p.site".into()
+    fn step_id(&self) -> String {
+        "(u32)p.step_id".into()
     }
 
     /// The name of a value.
@@ -68,7 +68,7 @@ pub(super) fn statement(lanes: &dyn Lanes, program: &Program, whole: &[bool], nu
         }
         Op::Gather { input, element: of_input, at } => {
             let (limit, base, at) = (lanes.limit(input, of_input), lanes.base(input), of(at));
-            let fault = format!("fail(p.fault, {}, {number}, {}, {at})", lanes.site(), lanes.lane());
+            let fault = format!("fail(p.fault, {}, {number}, {}, {at})", lanes.step_id(), lanes.lane());
             let element = element(of_input);
             return format!(
                 "const bool is_in{number} = {at} >= 0 && (u64){at} < {limit};\n\
@@ -82,7 +82,7 @@ pub(super) fn statement(lanes: &dyn Lanes, program: &Program, whole: &[bool], nu
         Op::Unary(unary, a) => unary_of(unary, &of(a)),
         Op::Binary(Binary::Div, a, b) if whole[a] => {
             let (a, b) = (of(a), of(b));
-            let fault = format!("fail(p.fault, {}, {number}, {}, 0)", lanes.site(), lanes.lane());
+            let fault = format!("fail(p.fault, {}, {number}, {}, 0)", lanes.step_id(), lanes.lane());
             return format!(
                 "if ({b} == 0) {fault};\nconst int {name} = {b} == 0 ? 0 : divide_down({a}, {b});"
             );

@@ -537,21 +537,33 @@ impl Case {
     }
 }
 
+/// Each kind of program but the plainest mask.
+const PROGRAMS: [Kind; 9] = [
+    Kind::Window(1),
+    Kind::Window(70),
+    Kind::Document,
+    Kind::Softcap,
+    Kind::Alibi,
+    Kind::Everything,
+    Kind::Positive,
+    Kind::PerHead(40),
+    Kind::Blind,
+];
+
 /// One with each kind of program, and one without.
 pub(crate) fn plans() -> Vec<Plan> {
-    let kinds = [
-        Kind::Plain,
-        Kind::Causal,
-        Kind::Window(70),
-        Kind::Document,
-        Kind::Softcap,
-        Kind::Alibi,
-        Kind::Everything,
-        Kind::Positive,
-        Kind::PerHead(40),
-        Kind::Blind,
-    ];
-    kinds.map(|kind| Case::new(127, 200, kind).plan()).into()
+    let kinds = [Kind::Plain, Kind::Causal].into_iter().chain(PROGRAMS);
+    kinds.map(|kind| Case::new(127, 200, kind).plan()).collect()
+}
+
+/// Attention of f16 and bf16, which a card computes with its tensor cores: narrow heads, wide ones, and some that fill
+/// no fragment.
+pub(crate) fn narrow_plans() -> Vec<Plan> {
+    let kinds = [Kind::Plain, Kind::Causal, Kind::Everything, Kind::PerHead(40)];
+    let of = |((element, [depth, width]), kind): ((Element, [usize; 2]), Kind)| {
+        Case { depth, width, element, ..Case::new(127, 200, kind) }.plan()
+    };
+    NARROW.into_iter().zip(kinds).map(of).collect()
 }
 
 /// The largest difference.
@@ -625,8 +637,8 @@ fn hold_found(case: &Case, found: &Found, [truth, naive]: [&[Vec<f64>; 4]; 2], d
     }
 }
 
-/// Holds a case in a narrow type against the definition of its rounded inputs, on every device: off by some roundings of
-/// the type, which stand for those of the probabilities, of the output and of what is read of it.
+/// Holds a case in a narrow type against the definition of its rounded inputs, on every device: off by some roundings
+/// of the type, which stand for those of the probabilities, of the output and of what is read of it.
 fn hold_narrow(case: &Case) {
     let (truth, terms) = (case.by_definition::<f64>(), case.terms());
     let unit = if case.element == Element::F16 { 1.0 / 2048.0 } else { 1.0 / 256.0 };
@@ -641,6 +653,10 @@ fn hold_narrow(case: &Case) {
     }
 }
 
+/// Types, depths and widths of heads.
+const NARROW: [(Element, [usize; 2]); 4] =
+    [(Element::Bf16, [64, 64]), (Element::Bf16, [128, 48]), (Element::F16, [80, 96]), (Element::F16, [7, 5])];
+
 #[test]
 fn attention_in_f16_and_bf16_is_its_definition() {
     let kinds = [
@@ -653,12 +669,7 @@ fn attention_in_f16_and_bf16_is_its_definition() {
         Kind::Blind,
     ];
     for kind in kinds {
-        for (element, [depth, width]) in [
-            (Element::Bf16, [64, 64]),
-            (Element::Bf16, [128, 48]),
-            (Element::F16, [80, 96]),
-            (Element::F16, [7, 5]),
-        ] {
+        for (element, [depth, width]) in NARROW {
             for (queries, keys) in [(1, 1), (65, 65), (127, 200), (200, 200)] {
                 hold_narrow(&Case { depth, width, element, ..Case::new(queries, keys, kind) });
             }
@@ -688,18 +699,7 @@ fn causal_attention_is_its_definition_on_awkward_shapes() {
 
 #[test]
 fn attention_with_programs_is_its_definition() {
-    let kinds = [
-        Kind::Window(1),
-        Kind::Window(70),
-        Kind::Document,
-        Kind::Softcap,
-        Kind::Alibi,
-        Kind::Everything,
-        Kind::Positive,
-        Kind::PerHead(40),
-        Kind::Blind,
-    ];
-    for kind in kinds {
+    for kind in PROGRAMS {
         for (queries, keys) in [(1, 200), (65, 65), (127, 200), (200, 200)] {
             hold(&Case::new(queries, keys, kind));
         }
@@ -900,8 +900,8 @@ fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
     }
 }
 
-/// Times for the heads of the kernel's files: `cargo test --release -p tests --test workbook attention_cpu -- --ignored
-/// --nocapture`.
+/// Times for the heads of the kernel's files:
+/// `cargo test --release -p tests --test workbook attention_device -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]
 fn measured_against_products_one_by_one() {
@@ -939,7 +939,7 @@ fn products(case: &Case) -> Plan {
     let scores_bytes = heads * t * t * 4;
     let square =
         |at| View { memory: Memory::Arena(at), bytes: scores_bytes, offset: 0, strides: vec![t * t, t, 1] };
-    let turned =
+    let transposed =
         |view: View| View { strides: vec![view.strides[0], view.strides[2], view.strides[1]], ..view };
     let tensor = |memory| View { memory, bytes: heads * t * d * 4, offset: 0, strides: vec![t * d, d, 1] };
     let (s, p) = (square(end), square(end + scores_bytes));
@@ -989,14 +989,14 @@ fn products(case: &Case) -> Plan {
         outputs: vec![to],
     };
     let steps = vec![
-        product([t, t, d], q.clone(), turned(k.clone()), s.clone()),
+        product([t, t, d], q.clone(), transposed(k.clone()), s.clone()),
         pass(&softmax, vec![s.clone()], p.clone()),
         product([t, d, t], p.clone(), v.clone(), o),
-        product([t, d, t], turned(p.clone()), g.clone(), dv),
-        product([t, t, d], g, turned(v), s.clone()),
+        product([t, d, t], transposed(p.clone()), g.clone(), dv),
+        product([t, t, d], g, transposed(v), s.clone()),
         pass(&slope, vec![s.clone(), p], s.clone()),
         product([t, d, t], s.clone(), k, dq),
-        product([t, d, t], turned(s), q, dk),
+        product([t, d, t], transposed(s), q, dk),
     ];
     Plan { arena_bytes: end + 2 * scores_bytes, steps, ..plan }
 }
