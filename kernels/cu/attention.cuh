@@ -16,9 +16,8 @@
 // "Online normalizer calculation for softmax" (2018); Dao, "FlashAttention-2" (2023); Dong et al., "Flex Attention"
 // (2024).
 //
-// Defined before: NAME(x), which makes names of this attention's own; its struct of words; the type E of Q, K, V and O;
-// HAS_MAP; score, mask and slope; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the
-// plain ones.
+// Defined before: NAME(x), which makes names of this attention's own; its struct PARAMS; the type E of Q, K, V and O;
+// HAS_MAP; score, mask and slope; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the plain ones.
 
 constexpr u32 TILE = 64, INNER = 32, PAD = 1;
 constexpr u8 EMPTY = 0, PARTIAL = 1, FULL = 2;

@@ -1,6 +1,6 @@
 // The same attention on tensor cores: f16 or bf16, depths and widths of up to 128.
 //
-//   Threads. A block has 64 or 128 queries against tiles of keys, or 64 or 128 keys against tiles of queries. Scores and
+//   Threads. A block has 128 queries against tiles of keys, or 64 or 128 keys against tiles of queries. Scores and
 //     probabilities never leave the registers: what a product gives as a result is the left factor of the next one.
 //   Bytes. Tiles come by cp.async, 16 bytes a time, one tile ahead of what is computed.
 //   Sums. f32, each in one order: dQ has a kernel of its own, which computes the scores again, and no atomic addition.
@@ -12,8 +12,9 @@
 // Reads: Dao, "FlashAttention-2" (2023); Shah et al., "FlashAttention-3" (2024).
 //
 // Defined before, beside what attention.cuh needs: DEPTH and WIDTH, multiples of 16; QUERIES of a block and KEYS of a
-// tile that it meets, OWN_KEYS of a block of dK and dV, all of them as attention.rs cuts them; IS_SCALED: scores are multiplied before they are used, as a program or a scale below zero asks; attention.cuh
-// itself, of which the map, delta and the helpers are used.
+// tile that it meets, OWN_KEYS of a block of dK and dV, all of them as attention.rs cuts them; IS_SCALED: scores are
+// multiplied before they are used, as a program or a scale below zero asks; attention.cuh itself, of which the map,
+// delta and the helpers are used.
 
 constexpr u32 OF_QUERIES = 64; // queries of a tile that a block of keys meets
 
@@ -119,7 +120,8 @@ __device__ __forceinline__ void write_rows(const float (&sums)[TILES][COLUMNS / 
 #endif
 
 #if FORWARD
-extern "C" __global__ void __launch_bounds__(OF_ROWS, WARPS * 32 / OF_ROWS) NAME(attention_tiles)(const __grid_constant__ PARAMS p) {
+extern "C" __global__ void __launch_bounds__(OF_ROWS, WARPS * 32 / OF_ROWS)
+    NAME(attention_tiles)(const __grid_constant__ PARAMS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 K_BYTES = tile_bytes(KEYS, DEPTH), STAGE = K_BYTES + tile_bytes(KEYS, WIDTH);
     const u32 of_q = first_tile(memory), stages = of_q + tile_bytes(QUERIES, DEPTH);
@@ -253,7 +255,8 @@ __device__ __forceinline__ float delta_of(const PARAMS& p, u64 batch, u64 head, 
 }
 
 #if HAS_DQ
-extern "C" __global__ void __launch_bounds__(OF_ROWS, WARPS * 32 / OF_ROWS) NAME(attention_tiles_dq)(const __grid_constant__ PARAMS p) {
+extern "C" __global__ void __launch_bounds__(OF_ROWS, WARPS * 32 / OF_ROWS)
+    NAME(attention_tiles_dq)(const __grid_constant__ PARAMS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 K_BYTES = tile_bytes(KEYS, DEPTH), STAGE = K_BYTES + tile_bytes(KEYS, WIDTH);
     const u32 of_q = first_tile(memory), of_g = of_q + tile_bytes(QUERIES, DEPTH);

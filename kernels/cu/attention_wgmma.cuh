@@ -2,8 +2,8 @@
 //
 //   A warpgroup - 4 warps - has 64 rows against a tile, of which each warp has 16. The instruction reads the tile from
 //   shared memory by itself, and so its rows lie as it wants them: 128 bytes of each side by side, 16-byte chunk c of
-//   row r at chunk c ^ (r % 8), so that neither 8 rows of one chunk nor 8 chunks of one row meet in a bank. A longer row
-//   goes on behind all the others' first 128 bytes. One layout serves both products: the tile's rows against rows
+//   row r at chunk c ^ (r % 8), so that neither 8 rows of one chunk nor 8 chunks of one row meet in a bank. A longer
+//   row goes on behind all the others' first 128 bytes. One layout serves both products: the tile's rows against rows
 //   (K-major), and its rows as terms (MN-major).
 //   Threads write tiles and the tensor cores read them through another proxy; a fence stands between.
 //

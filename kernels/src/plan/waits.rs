@@ -54,7 +54,7 @@ impl Plan {
     /// not looked at.
     pub(crate) fn waits(&self, scratch: &[Range<usize>]) -> Vec<Vec<usize>> {
         let mut history: HashMap<Place, Vec<Access>> = HashMap::new();
-        let mut before: Vec<Set> = Vec::with_capacity(self.steps.len()); // whatever each step waits for, directly or not
+        let mut before: Vec<Set> = Vec::with_capacity(self.steps.len()); // all that each step waits for
         let mut all = Vec::with_capacity(self.steps.len());
         for (number, bytes) in scratch.iter().enumerate() {
             let accesses = self.accesses(number, bytes.clone());
@@ -97,7 +97,7 @@ impl Access {
     }
 }
 
-/// Those of the earlier steps that none of the others waits for, the latest first, and everything that is done with them.
+/// Those of the earlier steps that none of the others waits for, the latest first, and all that is done with them.
 fn direct(mut earlier: Vec<usize>, before: &[Set]) -> (Vec<usize>, Set) {
     earlier.sort_unstable_by_key(|step| std::cmp::Reverse(*step));
     let mut reached = Set::of(before.len());

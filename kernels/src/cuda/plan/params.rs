@@ -1,6 +1,6 @@
-//! The one argument of a plan's kernel: a struct of parameters of 64 bits, each with a name in the kernel's text. What changes from run
-//! to run - where memories lie - is written into them when a run begins; so equal kernels share their code, and a
-//! launch looks nothing up.
+//! The one argument of a plan's kernel: a struct of parameters of 64 bits, each with a name in the kernel's text. What
+//! changes from run to run - where memories lie - is written into them when a run begins; so equal kernels share their
+//! code, and a launch looks nothing up.
 
 use std::fmt::Write;
 
