@@ -1,6 +1,6 @@
-//! A course: a challenge, or a part of one, on one back end - its steps, its text, its ways of looking - behind the same
-//! few functions. Each stands in its challenge's folder; [`COURSES`](crate::courses::COURSES) has a row for it, and
-//! nothing else names it.
+//! A course: a challenge, or a part of one, on one back end - its steps, its text, its ways of looking - behind the
+//! same few functions. Each stands in its challenge's folder; [`COURSES`](crate::courses::COURSES) has a row for it,
+//! and nothing else names it.
 
 use std::any::Any;
 use std::collections::BTreeMap;

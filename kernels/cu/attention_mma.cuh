@@ -1,8 +1,8 @@
 // Products of tiles by mma.sync: sm_80 and later, depths and widths that are multiples of 16.
 //
 //   A warp has 32 queries, or 16 keys, against a tile. With 16 queries the shared memory, not the tensor cores, would
-//   be what limits. Rows in shared memory are 16 bytes longer than they need to be, so that the 8 rows that ldmatrix reads
-//   lie in different banks, for every depth.
+//   be what limits. Rows in shared memory are 16 bytes longer than they need to be, so that the 8 rows that ldmatrix
+//   reads lie in different banks, for every depth.
 //
 // Reads: PTX ISA 9.0, "mma.sync.aligned.m16n8k16", "ldmatrix".
 

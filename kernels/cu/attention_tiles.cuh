@@ -231,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(OF_ROWS, WARPS * 32 / OF_ROWS)
 #else
 
 // From scores to probabilities, and from the gradients of those to the gradients of the scores, of one lane.
-__device__ __forceinline__ void differentiate(const PARAMS& p, float& s, float& ds, float scale, float factor, float lse,
-                                              float delta, u8 tile, bool is_plain, u64 batch, u64 head, u64 query,
-                                              u64 key) {
+__device__ __forceinline__ void differentiate(const PARAMS& p, float& s, float& ds, float scale, float factor,
+                                              float lse, float delta, u8 tile, bool is_plain, u64 batch, u64 head,
+                                              u64 query, u64 key) {
     const float product = s;
     if (!is_plain) s = score_of(p, s, scale, tile, batch, head, query, key);
     const bool is_seen = s != NONE;

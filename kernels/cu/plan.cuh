@@ -82,7 +82,8 @@ __device__ __noinline__ void fail(u64 fault, u32 step_id, u32 op, u64 lane, int 
     volatile Fault* note = (volatile Fault*)fault;
     while (atomicCAS((u32*)&note->lock, 0u, 1u) != 0u) {}
     __threadfence();
-    if (note->step_id == 0u || (note->step_id == step_id && (lane < note->lane || (lane == note->lane && op < note->op)))) {
+    const bool is_earlier = lane < note->lane || (lane == note->lane && op < note->op);
+    if (note->step_id == 0u || (note->step_id == step_id && is_earlier)) {
         note->op = op;
         note->got = got;
         note->lane = lane;

@@ -132,8 +132,8 @@ impl<'a> Runner<'a> {
         self.costs_of(&graphs, size, rows)
     }
 
-    /// The graphs that a batch runs: for chunks that split no group of rows, and the groups, where these spare a pass and
-    /// the longest fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for other
+    /// The graphs that a batch runs: for chunks that split no group of rows, and the groups, where these spare a pass
+    /// and the longest fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for other
     /// graphs than the last.
     fn fitting(&mut self, size: Size, rows: usize) -> Result<(Option<Groups>, Graphs), Error> {
         let Read { anywhere, by_groups } = self.graphs()?;

@@ -1,5 +1,5 @@
-//! Bytes above inputs and returned gradients, whole and chunked: on a CPU the process's allocator counts them, on a card
-//! the device's pool, and the driver is asked how much of its memory is gone meanwhile.
+//! Bytes above inputs and returned gradients, whole and chunked: on a CPU the process's allocator counts them, on a
+//! card the device's pool, and the driver is asked how much of its memory is gone meanwhile.
 
 use challenges::graph;
 use challenges::loss::run::{Hidden, Runner, Size, bucket};

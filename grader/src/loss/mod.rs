@@ -87,8 +87,8 @@ const MEASURED: [Measured<Measure>; 6] = [
     },
 ];
 
-/// Seconds that a card may take for what it compiles as it goes, a model of 1B among it: its kernels are compiled on the
-/// CPU.
+/// Seconds that a card may take for what it compiles as it goes, a model of 1B among it: its kernels are compiled on
+/// the CPU.
 const COMPILING: u64 = 480;
 
 /// Everything that there is to do, in order.

@@ -1,5 +1,5 @@
-//! The published size: planned for all its tokens, and run. A CPU runs some of them, in f32. A card runs all of them, in
-//! bf16, in chunks and with all logits at once.
+//! The published size: planned for all its tokens, and run. A CPU runs some of them, in f32. A card runs all of them,
+//! in bf16, in chunks and with all logits at once.
 
 use std::collections::BTreeMap;
 

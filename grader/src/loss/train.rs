@@ -1,7 +1,7 @@
 //! A Llama with an adapter, trained twice by the trainer's own loop: with all logits at once, and in chunks.
 //!
-//! The model is small and drawn, on a card as large as Llama 3.2 1B, or a reader's own checkpoint. An attempt at C that is
-//! right compiles the small one and its chunks as well.
+//! The model is small and drawn, on a card as large as Llama 3.2 1B, or a reader's own checkpoint. An attempt at C
+//! that is right compiles the small one and its chunks as well.
 //!
 //! A large model amplifies each rounding from step to step: its losses are held against those of a third run, with all
 //! logits, whose adapter begins one ulp away.

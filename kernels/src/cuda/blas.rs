@@ -355,7 +355,8 @@ impl Gpu {
         described.map_or(Ok(0), |described| Ok(self.algorithms(&described)?.len()))
     }
 
-    /// A product, ready to be run by one of the algorithms that the library proposes; its first, if there are not so many.
+    /// A product, ready to be run by one of the algorithms that the library proposes; its first, if there are not so
+    /// many.
     /// `None` if it has no form in the library.
     pub(super) fn matmul(&self, product: &Product, algorithm: usize) -> Result<Option<Matmul>, CudaError> {
         let Some(described) = Described::of(product)? else { return Ok(None) };

@@ -5,8 +5,9 @@
 //!
 //! The stack is 4 layers of a Llama-3.2-1B's shape, or 2 of a Llama-3.1-8B's: NF4 with quantised scales, an adapter of
 //! rank 16 beside all seven projections, batch 1, bf16 unless `f32` is asked for. The loss is the mean square of what
-//! comes out; gradients are those of the input and of the adapter. `tuned` tries the library's algorithms of each product
-//! first; `steps` lists what each kind of step takes, one at a time, with the wait after each (about 10 us on a card).
+//! comes out; gradients are those of the input and of the adapter. `tuned` tries the library's algorithms of each
+//! product first; `steps` lists what each kind of step takes, one at a time, with the wait after each (about 10 us on
+//! a card).
 
 extern crate solutions as _; // what `Solution` calls
 
