@@ -86,6 +86,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Whether it runs steps that do not wait for each other at the same time, so that a plan is best laid out with few
+    /// of them waiting.
+    fn runs_side_by_side(&self) -> bool {
+        false
+    }
+
     /// What an answer of tuning holds for: the device, as far as it decides how fast a product is, on one line.
     fn identity(&self) -> String;
 

@@ -137,6 +137,9 @@ pub struct Options {
     /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored,
     /// rounded, as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
     pub narrow_attention: bool,
+    /// Whether the device runs steps that do not wait for each other side by side. Then memory that is free again is left
+    /// alone for a while, where that takes few bytes more: see [`arena::apart`]. The session asks the device.
+    pub side_by_side: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
     pub in_flight: usize,
@@ -179,6 +182,7 @@ impl Level {
             cap: None,
             donate: false,
             narrow_attention: false,
+            side_by_side: false,
             in_flight: 0,
         }
     }
@@ -348,7 +352,9 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
         collective::kept(&graph, &pruned).map_err(|what| Error::Collectives { what })?;
         Ok(pruned)
     };
-    prune(decompose::upcast_contractions(&prune(graph)?, options.narrow_attention).map_err(Error::Graph)?)
+    let pruned = prune(graph)?;
+    let joined = if options.prune { decompose::join_padded(&pruned).map_err(Error::Graph)? } else { pruned };
+    prune(decompose::upcast_contractions(&joined, options.narrow_attention).map_err(Error::Graph)?)
 }
 
 /// Fuses a graph and plans its memory.
@@ -372,7 +378,11 @@ fn plan_memory<'a>(
         reuse::in_place(sized, &mut fused);
     }
     let lives = lives(sized, &fused);
-    let arena = if options.place { passes.place(&lives) } else { arena::without_reuse(&lives) };
+    let arena = match options {
+        Options { place: false, .. } => arena::without_reuse(&lives),
+        Options { side_by_side: true, cap, .. } => arena::apart(&lives, cap, |lives| passes.place(lives)),
+        Options { .. } => passes.place(&lives),
+    };
     match arena::fault(&lives, &arena) {
         Some(fault) => Err(Error::Arena { fault }),
         None => Ok(MemoryPlan { sized, labels, fused, lives, arena }),

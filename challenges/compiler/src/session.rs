@@ -187,9 +187,9 @@ impl Settings {
     /// The passes for a device, under the tighter of both caps.
     fn passes(&self, device: &dyn Device) -> Options {
         let options = self.options.unwrap_or(self.level.options());
-        let (cap, narrow_attention) =
-            (options.cap.into_iter().chain(self.cap).min(), device.attends_narrow());
-        Options { cap, donate: self.donate, narrow_attention, ..options }
+        let cap = options.cap.into_iter().chain(self.cap).min();
+        let (narrow_attention, side_by_side) = (device.attends_narrow(), device.runs_side_by_side());
+        Options { cap, donate: self.donate, narrow_attention, side_by_side, ..options }
     }
 }
 

@@ -88,6 +88,7 @@ impl Begun {
             cap: None,
             donate: false,
             narrow_attention: false,
+            side_by_side: false,
             in_flight: 0,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };

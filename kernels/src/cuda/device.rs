@@ -114,6 +114,10 @@ impl Device for Gpu {
         self.card().capability >= (8, 0) // has the instructions of attention_mma.cuh
     }
 
+    fn runs_side_by_side(&self) -> bool {
+        true // in captured graphs
+    }
+
     fn identity(&self) -> String {
         let version = library::open(Kind::CublasLt).ok().and_then(|found| found.version).unwrap_or_default();
         format!("{} {} cuBLASLt {}.{}", self.name(), self.card().name, version.0, version.1)

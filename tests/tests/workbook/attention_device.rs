@@ -654,12 +654,13 @@ fn hold_narrow(case: &Case) {
 }
 
 /// Types, depths and widths of heads.
-const NARROW: [(Element, [usize; 2]); 6] = [
+const NARROW: [(Element, [usize; 2]); 7] = [
     (Element::Bf16, [64, 64]),
     (Element::Bf16, [128, 48]),
     (Element::F16, [80, 96]),
     (Element::F16, [7, 5]),
     (Element::F16, [64, 64]),
+    (Element::F16, [128, 128]),
     (Element::Bf16, [128, 128]),
 ];
 

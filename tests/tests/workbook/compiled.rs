@@ -171,7 +171,7 @@ fn agrees(device: &'static dyn Device, case: &Case, level: Level) -> Result<(), 
 }
 
 /// The same on every device.
-fn agrees_everywhere(case: &Case, level: Level) -> Result<(), TestCaseError> {
+pub(crate) fn agrees_everywhere(case: &Case, level: Level) -> Result<(), TestCaseError> {
     devices().into_iter().try_for_each(|device| agrees(device, case, level))
 }
 

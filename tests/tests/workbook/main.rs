@@ -39,6 +39,7 @@ mod heads;
 mod hostile;
 mod interpret;
 mod laws;
+mod layouts;
 mod libraries;
 mod lint;
 mod live;

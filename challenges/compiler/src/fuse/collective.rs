@@ -17,7 +17,6 @@ use reference::graph::{Collective, Id, Op};
 
 use super::emit::{Layout, LowerError};
 use super::{Fused, Part, Producer, seen, strides};
-use crate::ir::map;
 use crate::ir::sized::Sized;
 
 /// An operation between ranks with its memory.
@@ -64,16 +63,16 @@ pub fn must_have(sized: &Sized, id: Id) -> Option<Id> {
 /// A view of a buffer as one row of elements; `None` if they do not lie side by side.
 fn flat(sized: &Sized, tensor: Id, producer: &Producer, layout: &Layout) -> Option<Layout> {
     let shape = sized.shape(tensor);
-    let (offset, strides) = map::place(&producer.at, &layout.strides, layout.offset, shape);
+    let Layout { buffer, offset, strides } = producer.place(layout, shape);
     let mut dims = shape.iter().zip(strides.iter().zip(contiguous(shape)));
     let is_flat = dims.all(|(size, (own, flat))| *size == 1 || *own == flat);
-    is_flat.then(|| Layout { buffer: layout.buffer, offset, strides: vec![1] })
+    is_flat.then(|| Layout { buffer, offset, strides: vec![1] })
 }
 
 /// Where a tensor's elements lie side by side.
 fn row(sized: &Sized, fused: &Fused, tensor: Id) -> Option<Layout> {
-    let own = || Producer { node: tensor, at: map::identity(sized.shape(tensor)), scale: 1.0 };
-    let producer = if fused.layouts.contains_key(&tensor) { own() } else { seen(sized, tensor)? };
+    let is_own = fused.layouts.contains_key(&tensor);
+    let producer = if is_own { Producer::itself(sized, tensor) } else { seen(sized, tensor)? };
     flat(sized, tensor, &producer, fused.layouts.get(&producer.node)?)
 }
 

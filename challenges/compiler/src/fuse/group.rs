@@ -92,6 +92,14 @@ impl FusionGroups {
         }
     }
 
+    /// Takes a pass away, and lets a later one do its work too, at the end.
+    pub(super) fn postpone(&mut self, place: usize, pass: Kernel) {
+        self.all.remove(place);
+        self.written.values_mut().for_each(|places| _ = places.remove(&place));
+        self.renumber(|at| at - usize::from(at > place));
+        self.push(FusionGroup::Pass(pass));
+    }
+
     pub(super) fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
         let all = self.written.values_mut();
         all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());

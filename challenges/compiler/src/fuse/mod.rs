@@ -189,7 +189,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     wanted.extend(graph.outputs().iter().map(|(_, id)| *id));
     for id in graph.ids().filter(|id| graph.node(*id).op == Op::Matmul) {
         for factor in &graph.node(id).inputs {
-            wanted.insert(producer(sized, *factor).map_or(*factor, |producer| producer.node));
+            wanted.insert(producer(sized, *factor).node);
         }
     }
     let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
@@ -210,13 +210,28 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
 struct Producer {
     node: Id,
     at: map::Map,
+    strides: Option<Vec<usize>>, // of what `at` counts, where that is a view of the node as it lies in memory
     scale: f32,
+}
+
+impl Producer {
+    /// A tensor itself.
+    fn itself(sized: &Sized, tensor: Id) -> Self {
+        Self { node: tensor, at: map::identity(sized.shape(tensor)), strides: None, scale: 1.0 }
+    }
+
+    /// Where the elements lie in the node's buffer: the first one, and the strides over a shape.
+    fn place(&self, layout: &Layout, shape: &[usize]) -> Layout {
+        let strides = self.strides.as_ref().unwrap_or(&layout.strides);
+        let (offset, strides) = map::place(&self.at, strides, layout.offset, shape);
+        Layout { buffer: layout.buffer, offset, strides }
+    }
 }
 
 /// The node after views; nothing if its elements are no affine function of the tensor's.
 fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
     let space = sized.shape(tensor);
-    let mut seen = Producer { node: tensor, at: map::identity(space), scale: 1.0 };
+    let mut seen = Producer::itself(sized, tensor);
     while let Some(through) = map::through(sized, seen.node, &seen.at, space) {
         seen.at = through.ok()?;
         seen.node = sized.graph.node(seen.node).inputs[0];
@@ -224,37 +239,68 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
     Some(seen)
 }
 
-/// The node after views, signs and constant factors; nothing if its elements are no affine function of the factor's.
+/// The node after views, signs and constant factors, as far as its elements are an affine function of the factor's.
 ///
 /// A product widens f16 and bf16 itself: after a cast to f32 is what is cast, which takes half the memory.
-fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
-    let wide = unscaled(
-        sized,
-        Producer { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 },
-        factor,
-    )?;
+fn producer(sized: &Sized, factor: Id) -> Producer {
+    let wide = unscaled(sized, Producer::itself(sized, factor), factor);
     let cast = sized.graph.node(wide.node);
     if cast.op != Op::Cast || cast.ty.dtype != Dtype::F32 || sized.is_output(wide.node) {
-        return Some(wide);
+        return wide;
     }
-    let source = Producer { node: cast.inputs[0], at: wide.at.clone(), ..wide };
+    let source = Producer { node: cast.inputs[0], ..wide.clone() };
     let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
-    let found = if narrow { unscaled(sized, source.clone(), factor).unwrap_or(source) } else { wide.clone() };
+    let found = if narrow { unscaled(sized, source, factor) } else { wide.clone() };
     let is_computed = !matches!(sized.graph.node(found.node).op, Op::Constant { .. } | Op::Iota { .. });
-    Some(if is_computed { found } else { wide })
+    if is_computed { found } else { wide }
 }
 
-/// What is after views, signs and constant factors of f32.
-fn unscaled(sized: &Sized, mut producer: Producer, factor: Id) -> Option<Producer> {
+/// What is after views, signs and constant factors. A view that mixes its tensor's dimensions is as far as it goes,
+/// unless the tensor lies in memory as the view needs it.
+fn unscaled(sized: &Sized, mut producer: Producer, factor: Id) -> Producer {
     loop {
-        if let Some(through) = map::through(sized, producer.node, &producer.at, sized.shape(factor)) {
-            producer.at = through.ok()?;
-            producer.node = sized.graph.node(producer.node).inputs[0];
-        } else if let Some((node, scale)) = sums::scaled(sized, producer.node) {
-            (producer.node, producer.scale) = (node, producer.scale * scale);
-        } else {
-            return Some(producer);
+        match map::through(sized, producer.node, &producer.at, sized.shape(factor)) {
+            Some(Ok(at)) => {
+                producer.at = at;
+                producer.node = sized.graph.node(producer.node).inputs[0];
+            }
+            Some(Err(_)) => {
+                if let Some((node, strides)) = lying(sized, producer.node) {
+                    (producer.node, producer.strides) = (node, Some(strides));
+                }
+                return producer;
+            }
+            None => match sums::scaled(sized, producer.node) {
+                Some((node, scale)) => (producer.node, producer.scale) = (node, producer.scale * scale),
+                None => return producer,
+            },
         }
+    }
+}
+
+/// The attention or concatenation in whose buffer the elements of a view lie as they are written, and the view's
+/// strides in it: heads side by side in a row, which are no affine function of (row, column).
+fn lying(sized: &Sized, id: Id) -> Option<(Id, Vec<usize>)> {
+    let node = sized.graph.node(id);
+    let input = || lying(sized, *node.inputs.first()?);
+    match &node.op {
+        Op::Transpose { order } => {
+            let (node, strides) = input()?;
+            Some((node, order.iter().map(|dim| strides[*dim]).collect()))
+        }
+        Op::Reshape => {
+            let (from, strides) = input()?;
+            let shape = sized.shape(node.inputs[0]);
+            let mut dims = shape.iter().zip(strides.iter().zip(contiguous(shape)));
+            let is_flat = dims.all(|(size, (own, flat))| *size == 1 || *own == flat);
+            is_flat.then(|| (from, contiguous(sized.shape(id))))
+        }
+        Op::Attention(_) | Op::AttentionGrad { .. } | Op::Concat { .. } => Some((id, strides(sized, id))),
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => None,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => None,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Broadcast => None,
+        Op::Slice { .. } | Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => None,
+        Op::RandomMask { .. } | Op::Collective { .. } => None,
     }
 }
 
@@ -536,7 +582,45 @@ impl Fusion<'_> {
                 return anywhere.into_iter().for_each(|free| groups.advance(free, place));
             }
         }
-        groups.push(FusionGroup::Pass(alone));
+        if !self.beside(fused, groups, root, &alone) {
+            groups.push(FusionGroup::Pass(alone));
+        }
+    }
+
+    /// Puts a small pass beside another one with which it has nothing in common but its shape, to save a launch; whether
+    /// there is one. Both read only what is given, so that the second may come as early as the first, or both write
+    /// what nobody reads, so that the first may come as late as the second: the casts of adapters, and of their
+    /// gradients.
+    fn beside(&self, fused: &Fused, groups: &mut FusionGroups, root: &Root, alone: &Kernel) -> bool {
+        let largest = fused.bytes.iter().max().copied().unwrap_or(0);
+        let is_small = self.sized.elements(root.node) <= largest / SMALL_PART; // a byte at least each
+        let is_late = |pass: &Kernel| pass.roots.iter().all(|root| self.is_read_by_none(root));
+        let is_early = |pass: &Kernel| {
+            let is_given = |input: &Layout| fused.given.contains_key(&input.buffer);
+            !pass.roots.iter().any(|root| self.sized.is_output(root.node)) && pass.inputs.iter().all(is_given)
+        };
+        let is_again = scope::since(self.sized.graph, &alone.nodes).is_some();
+        let (late, early) = (is_late(alone), is_early(alone) && !is_again);
+        if self.unfused || !is_small || alone.inputs.is_empty() || !(late || early) {
+            return false;
+        }
+        for place in (0..groups.all.len()).rev() {
+            let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
+            let is_alike = pass.space == alone.space && pass.roots.len() < OUTPUTS && !pass.inputs.is_empty();
+            if !is_alike || !(late && is_late(pass) || early && is_early(pass)) {
+                continue;
+            }
+            if let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root)) {
+                if late { groups.postpone(place, joined) } else { groups.replace(place, joined) }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a root is an output that no node uses.
+    fn is_read_by_none(&self, root: &Root) -> bool {
+        self.sized.is_output(root.node) && self.sized.users(root.node).is_empty()
     }
 
     /// A pass that stores some roots more, if there is one and it is not too long.
@@ -706,12 +790,13 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
     fused
 }
 
-/// A product or an attention that is only used transposed, in one way, its gradient aside, is written the way that it
-/// is used.
+/// A product, an attention or a concatenation that is only used transposed, in one way, its gradient aside, is written
+/// the way that it is used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;
-    if (*op != Op::Matmul && attend::of(op).is_none()) || sized.is_output(id) {
+    let is_free = matches!(op, Op::Matmul | Op::Concat { .. }) || attend::of(op).is_some();
+    if !is_free || sized.is_output(id) {
         return contiguous(shape);
     }
     let is_grad = |user: &&Id| matches!(sized.graph.node(**user).op, Op::AttentionGrad { .. });
@@ -752,11 +837,10 @@ fn product(
         if let Some(own) = fused.layouts.get(&input) {
             return Ok((own.clone(), 1.0, of(input)));
         }
-        let Producer { node, at, scale } =
-            producer(sized, input).ok_or((id, LowerError::NeedsBuffer(input)))?;
+        let producer = producer(sized, input);
+        let node = producer.node;
         let layout = fused.layouts.get(&node).ok_or((id, LowerError::NeedsBuffer(node)))?;
-        let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
-        Ok((Layout { buffer: layout.buffer, offset, strides }, scale, of(node)))
+        Ok((producer.place(layout, sized.shape(input)), producer.scale, of(node)))
     };
     let inputs = &sized.graph.node(id).inputs;
     let ((a, scale_a, of_a), (b, scale_b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
@@ -793,10 +877,9 @@ fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, Lower
     if let Some(own) = fused.layouts.get(&tensor) {
         return Ok(own.clone());
     }
-    let Producer { node, at, .. } = seen(sized, tensor).ok_or((tensor, LowerError::NeedsBuffer(tensor)))?;
-    let layout = fused.layouts.get(&node).ok_or((tensor, LowerError::NeedsBuffer(node)))?;
-    let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(tensor));
-    Ok(Layout { buffer: layout.buffer, offset, strides })
+    let seen = seen(sized, tensor).ok_or((tensor, LowerError::NeedsBuffer(tensor)))?;
+    let layout = fused.layouts.get(&seen.node).ok_or((tensor, LowerError::NeedsBuffer(seen.node)))?;
+    Ok(seen.place(layout, sized.shape(tensor)))
 }
 
 impl Fused {
@@ -822,6 +905,9 @@ pub const LONG: usize = 96;
 
 /// Most results that one pass stores.
 const OUTPUTS: usize = 8;
+
+/// The part of the largest buffer's bytes up to which a pass's elements are few.
+const SMALL_PART: usize = 32;
 
 /// Whether two passes have memory in common: what one stores or both read.
 fn helps(kernel: &Kernel, alone: &Kernel) -> bool {

@@ -181,9 +181,12 @@ impl Found {
     }
 }
 
-/// The node of f32 that a node is a multiple of, and the factor.
+/// The node that a node is a multiple of, and the factor, where no type rounds between the two: a power of two moves
+/// nothing but the exponent.
 pub fn scaled(sized: &Sized, id: Id) -> Option<(Id, f32)> {
-    if sized.graph.ty(id).dtype == Dtype::F32 { multiple(sized, id) } else { None }
+    let is_wide = sized.graph.ty(id).dtype == Dtype::F32;
+    let is_power = |factor: f32| factor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
+    multiple(sized, id).filter(|(_, factor)| is_wide || is_power(*factor))
 }
 
 /// The node of the same type that a node is a multiple of, and the factor; rounded, if its type is not f32.

@@ -49,6 +49,35 @@ pub fn without_reuse(lives: &[Option<Life>]) -> Arena {
     Arena { places, bytes }
 }
 
+/// How long bytes rest after a buffer's life in [`apart`], in parts: those of small buffers, and of all others. The first
+/// that fits is taken.
+const RESTS: [[usize; 2]; 6] = [[64, 8], [32, 8], [32, 4], [32, 0], [8, 0], [4, 0]];
+
+/// The part of an arena up to which a buffer is small.
+const SMALL_PART: usize = 128;
+
+/// An arena for a device that runs neighbouring parts side by side: bytes that a buffer leaves rest for a while before
+/// another one has them. Parts wait for each other where they share bytes, needed or not, and a packed arena has them
+/// share as many as it can. Resting takes at most an eighth more than packing does, and no more than a cap.
+///
+/// Of 551 steps of four QLoRA layers of a 1B Llama, 410 wait for each other in one line if they are packed, 158 with an
+/// eighth more, and 149 if no bytes are used twice.
+pub fn apart(lives: &[Option<Life>], cap: Option<usize>, place: impl Fn(&[Option<Life>]) -> Arena) -> Arena {
+    let packed = place(lives);
+    let most = cap.unwrap_or(usize::MAX).min(packed.bytes + packed.bytes / 8);
+    let resting = |[small, large]: [usize; 2]| -> Vec<Option<Life>> {
+        let is_small = |life: &Life| life.bytes <= packed.bytes / SMALL_PART;
+        let rest = |life: &Life| if is_small(life) { small } else { large };
+        let longer = |life: &Life| Life {
+            bytes: life.bytes,
+            parts: *life.parts.start()..=life.parts.end() + rest(life),
+        };
+        lives.iter().map(|life| life.as_ref().map(longer)).collect()
+    };
+    let mut arenas = RESTS.into_iter().map(|rests| place(&resting(rests)));
+    arenas.find(|arena| arena.bytes <= most).unwrap_or(packed)
+}
+
 /// What is wrong with an arena: a buffer without a place, one that does not fit, or two that meet while both live.
 pub fn fault(lives: &[Option<Life>], arena: &Arena) -> Option<String> {
     let mut placed: Vec<(usize, usize, &Life)> = Vec::new();

@@ -135,6 +135,9 @@ pub fn cheapest<E>(count: usize, fits: &mut dyn FnMut(usize) -> Result<bool, E>)
     Ok(Some(enough))
 }
 
+/// The part of what would be kept up to which a node is not worth computing again.
+const SMALL_PART: usize = 1024;
+
 fn bytes(sized: &Sized, id: Id) -> usize {
     sized.elements(id) * sized.graph.ty(id).dtype.bytes()
 }
@@ -185,7 +188,9 @@ impl<'a> ForwardBackward<'a> {
 
     /// What costs next to nothing to compute from its inputs: operations on single elements of whole rows, in the
     /// layers if there are layers. Not what the machine writes in one piece: what an attention reads, sums of products.
+    /// Nor what is next to nothing to keep, such as an adapter in bf16: computing it again is a launch all the same.
     fn cheap(&self) -> BTreeSet<Id> {
+        let least = self.bytes(&self.kept(&BTreeSet::new())) / SMALL_PART;
         let (sized, graph) = (self.sized, self.sized.graph);
         let layered = self.forward.iter().any(|id| layer(&graph.node(*id).scope).is_some());
         let mut whole: BTreeSet<Id> = sums::find(sized, &[]).terms.values().map(|term| term.sum).collect();
@@ -196,7 +201,8 @@ impl<'a> ForwardBackward<'a> {
             let node = graph.node(*id);
             let is_row = sized.shape(*id).last().is_some_and(|last| *last > 1);
             let inside = !layered || layer(&node.scope).is_some();
-            inside && is_row && emit::is_pointwise(&node.op) && !whole.contains(id)
+            let is_large = bytes(sized, *id) > least;
+            inside && is_row && is_large && emit::is_pointwise(&node.op) && !whole.contains(id)
         };
         self.forward.iter().copied().filter(|id| sized.is_view(*id) || cheap(id)).collect()
     }

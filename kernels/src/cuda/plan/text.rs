@@ -117,7 +117,7 @@ fn unary_of(unary: Unary, a: &str) -> String {
         Unary::Log => format!("logf({a})"),
         Unary::Sqrt => format!("__fsqrt_rn({a})"),
         Unary::Tanh => format!("tanhf({a})"),
-        Unary::Sigmoid => format!("__fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-{a})))"),
+        Unary::Sigmoid => format!("__frcp_rn(__fadd_rn(1.0f, expf(-{a})))"),
         Unary::Sin => format!("sinf({a})"),
         Unary::Cos => format!("cosf({a})"),
     }
