@@ -23,13 +23,13 @@ use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
-use reference::graph::{Dtype, Graph, Symbol, Tape, Tensor, Type};
+use reference::graph::{Array, Dtype, Graph, Symbol, Tape, Tensor, Type};
 use reference::llama::{Spec, Storage, train};
 use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
 use super::Error;
 use super::engine::Machine;
-use super::microbatch::{Logged, Microbatch, device_error, upload};
+use super::microbatch::{Logged, Microbatch, device_error, put};
 use crate::graph::Compile;
 use crate::loss::problem::row_dim;
 use crate::loss::run::{Hidden, Job, Runner, Size};
@@ -333,8 +333,8 @@ impl<'a> States<'a> {
         let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
         let counted = counts.iter().filter(|counts| **counts).count();
         let share = self.total.share(counted, items);
-        let labels = upload(device, &reference::graph::Array::integers(&[labels.len()], labels))?;
-        self.given.insert("labels".into(), labels);
+        let labels = Array::integers(&[labels.len()], labels);
+        put(device, &mut self.given, "labels", &labels)?;
         let job = Job {
             hidden: Hidden::Donated(buffer),
             given: &self.given,

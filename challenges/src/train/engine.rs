@@ -23,7 +23,7 @@ use reference::optim::AdamW;
 
 use super::Error;
 use super::chunked::{self, InChunks, States};
-use super::microbatch::{Logged, Microbatch, device_error, upload};
+use super::microbatch::{Logged, Microbatch, device_error, put, upload};
 use super::scale::LossScale;
 use crate::graph::Compile;
 
@@ -44,6 +44,8 @@ pub struct Engine<'a> {
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
     tables: BTreeMap<String, DeviceTensor>, // of the last length
+    batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
+    rates: BTreeMap<String, DeviceTensor>,  // of the last update
 }
 
 /// What a model runs on.
@@ -122,6 +124,8 @@ impl<'a> Engine<'a> {
             scale,
             parameters,
             tables: BTreeMap::new(),
+            batch: BTreeMap::new(),
+            rates: BTreeMap::new(),
         })
     }
 
@@ -144,12 +148,10 @@ impl<'a> Engine<'a> {
         let rounded = self.rounded(batch)?;
         let batch = rounded.as_ref().unwrap_or(batch);
         self.fit(batch)?;
-        let own = self.own_inputs(batch, items, key)?;
+        self.put_batch(batch, items, key)?;
         let factor = self.factor();
-        let inputs = || {
-            let own = own.iter().map(|(name, tensor)| (*name, tensor));
-            own.chain(self.tables.iter().map(|(name, tensor)| (name.as_str(), tensor))).collect()
-        };
+        let inputs =
+            || self.batch.iter().chain(&self.tables).map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let accumulate = match &mut self.accumulate {
             Accumulate::Whole(program) => *program,
             Accumulate::Chunked(states) => {
@@ -170,24 +172,20 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// What changes from micro-batch to micro-batch, on the device. A graph takes of it what it has.
-    fn own_inputs(
-        &self,
-        batch: &Microbatch,
-        items: u64,
-        key: [i32; 2],
-    ) -> Result<Vec<(&'static str, DeviceTensor)>, Error> {
+    /// Uploads what changes from micro-batch to micro-batch. A graph takes of it what it has.
+    fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
+        let integers = |values: &Vec<i32>| Array::integers(&batch.shape, values.clone());
+        let values = [
+            ("ids", integers(&batch.ids)),
+            ("labels", integers(&batch.labels)),
+            ("positions", integers(&batch.positions)),
+            ("documents", integers(&batch.documents)),
+            (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
+            ("items", Array::scalar(items as f64)),
+            (LOSS_SCALE, Array::scalar(self.factor())),
+        ];
         let device = self.session.device();
-        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
-        Ok(vec![
-            ("ids", integers(&batch.ids)?),
-            ("labels", integers(&batch.labels)?),
-            ("positions", integers(&batch.positions)?),
-            ("documents", integers(&batch.documents)?),
-            (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
-            ("items", upload(device, &Array::scalar(items as f64))?),
-            (LOSS_SCALE, upload(device, &Array::scalar(self.factor()))?),
-        ])
+        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
     }
 
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
@@ -212,9 +210,8 @@ impl<'a> Engine<'a> {
         let device = self.session.device();
         let mut rates: Values<f32> = self.optimizer.rates(step, rate);
         rates.insert(LOSS_SCALE.to_owned(), Array::scalar(self.factor()));
-        let rates = rates.iter().map(|(name, value)| Ok((name.clone(), upload(device, value)?)));
-        let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
-        let outputs = self.session.run(self.update, &rates).map_err(Error::Session)?;
+        rates.iter().try_for_each(|(name, value)| put(device, &mut self.rates, name, value))?;
+        let outputs = self.session.run(self.update, &self.rates).map_err(Error::Session)?;
         let norm = outputs.array("grad_norm").map_err(Error::Session)?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
         if let Some(scale) = &mut self.scale {
