@@ -59,6 +59,16 @@ pub struct Machine<'a> {
     pub dequantizer: &'a dyn Callee,
 }
 
+/// What the forward part of a layer leaves in memory for its backward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// All but what costs next to nothing to compute again.
+    #[default]
+    Kept,
+    /// The layer's input alone: the rest is computed again, which is gradient checkpointing.
+    Recomputed,
+}
+
 /// How a micro-batch is added to its step.
 enum Accumulate<'a> {
     /// By one program, with all logits.
@@ -80,9 +90,10 @@ impl<'a> Engine<'a> {
         recipe: &Recipe,
         state: &Values<f32>,
         loss: Option<&InChunks<'a>>,
+        activations: Activations,
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
-        let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some()));
+        let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some(), activations));
         let graph = match loss {
             Some(_) => train::accumulate_from_states(&spec),
             None => train::accumulate_graph(&spec),
@@ -111,7 +122,14 @@ impl<'a> Engine<'a> {
         let update = session.load(&update).map_err(Error::Session)?;
         let scale = train::is_scaled(spec.compute).then(LossScale::default);
         let accumulate = match loss {
-            Some(loss) => Accumulate::Chunked(Box::new(States::new(&mut session, on, &spec, &graph, loss)?)),
+            Some(loss) => Accumulate::Chunked(Box::new(States::new(
+                &mut session,
+                on,
+                &spec,
+                &graph,
+                loss,
+                activations,
+            )?)),
             None => Accumulate::Whole(session.load(&graph).map_err(Error::Session)?),
         };
         Ok(Self {
@@ -274,9 +292,10 @@ impl<'a> Engine<'a> {
 
 /// How a run's graphs are compiled. Where the loss is in chunks, what is computed again is chosen when the graph is
 /// split, and not a second time.
-pub(super) fn settings(is_chunked: bool) -> Settings {
-    let split = Options { remat: false, ..Level::default().options() };
-    Settings { donate: true, options: is_chunked.then_some(split), ..Settings::default() }
+pub(super) fn settings(is_chunked: bool, activations: Activations) -> Settings {
+    let remat_layers = !is_chunked && activations == Activations::Recomputed;
+    let options = Options { remat: !is_chunked, remat_layers, ..Level::default().options() };
+    Settings { donate: true, options: Some(options), ..Settings::default() }
 }
 
 fn zeros(ty: &Type) -> Array<f32> {
