@@ -24,7 +24,7 @@ mod forecast;
 mod microbatch;
 pub mod scale;
 
-pub use engine::{Engine, Machine, NotFinite};
+pub use engine::{Activations, Engine, Machine, NotFinite};
 pub use forecast::{Forecast, Forecaster};
 pub use microbatch::{Logged, Microbatch};
 pub use scale::LossScale;

@@ -19,7 +19,7 @@ pub struct Example {
 }
 
 /// What of a line of the metrics differs from one process to the next.
-const OF_THE_PROCESS: [&str; 3] = ["tokens_per_second", "peak_bytes", "eval_runtime"];
+const OF_THE_PROCESS: [&str; 4] = ["tokens_per_second", "peak_bytes", "device_peak_bytes", "eval_runtime"];
 
 impl Example {
     /// The example as `program` writes it, and `eval.jsonl` with 13 of its rows.

@@ -5,6 +5,7 @@
 
 pub mod attempts;
 pub mod compiled;
+pub mod drawn_llama;
 pub mod example_run;
 pub mod golden;
 pub mod graphs;

@@ -7,7 +7,7 @@ use std::path::Path;
 use half::{bf16, f16};
 use reference::llama::Llama;
 use reference::nf4::{self, Part, PartValues, Quantized, Scales};
-use safetensors::tensor::{Dtype, TensorView, serialize};
+use safetensors::tensor::{Dtype, SafeTensorError, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -143,13 +143,20 @@ pub fn open(folder: &Path) -> Result<Llama, reference::llama::Error> {
 
 /// A safetensors file of these tensors.
 pub fn file(tensors: &BTreeMap<String, Stored>) -> Vec<u8> {
-    let views: Vec<_> = tensors.iter().map(|(name, stored)| (name, stored.view())).collect();
+    let views: Vec<_> = tensors
+        .iter()
+        .map(|(name, stored)| (name, stored.view().expect("bytes for every element")))
+        .collect();
     serialize(views.iter().map(|(name, view)| (name, view)), None).expect("tensors can be written")
 }
 
 impl Stored {
-    fn view(&self) -> TensorView<'_> {
-        TensorView::new(self.dtype, self.shape.clone(), &self.bytes).expect("bytes for every element")
+    /// The same, borrowed.
+    ///
+    /// # Errors
+    /// If its bytes are not as many as its elements take.
+    pub fn view(&self) -> Result<TensorView<'_>, SafeTensorError> {
+        TensorView::new(self.dtype, self.shape.clone(), &self.bytes)
     }
 
     /// Some f32 between -0.5 and 0.5, others for every seed.

@@ -128,6 +128,9 @@ pub struct Options {
     pub flex: bool,
     /// Whether what costs next to nothing is computed again for the backward part.
     pub remat: bool,
+    /// Whether every layer is computed again from its input for the backward part (gradient checkpointing), and with
+    /// it what costs next to nothing. A cap decides otherwise.
+    pub remat_layers: bool,
     /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
     pub cap: Option<usize>,
     /// Whether an output with the name and the type of an input ends in that input's memory. See
@@ -179,6 +182,7 @@ impl Level {
             fuse,
             flex: true,
             remat,
+            remat_layers: false,
             cap: None,
             donate: false,
             narrow_attention: false,
@@ -233,6 +237,7 @@ pub fn compile(
     let job = Compilation::new(passes, graph, sizes, options)?;
     let policy = match options.cap {
         Some(cap) => job.choose(cap)?,
+        None if options.remat_layers => RematPolicy::every_layer(&job.graph),
         None if options.remat => RematPolicy::cheap(),
         None => RematPolicy::none(),
     };

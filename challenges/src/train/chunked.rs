@@ -23,13 +23,13 @@ use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
-use reference::graph::{Dtype, Graph, Symbol, Tape, Tensor, Type};
+use reference::graph::{Array, Dtype, Graph, Symbol, Tape, Tensor, Type};
 use reference::llama::{Spec, Storage, train};
 use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
 use super::Error;
-use super::engine::Machine;
-use super::microbatch::{Logged, Microbatch, device_error, upload};
+use super::engine::{Activations, Machine};
+use super::microbatch::{Logged, Microbatch, device_error, put};
 use crate::graph::Compile;
 use crate::loss::problem::row_dim;
 use crate::loss::run::{Hidden, Job, Runner, Size};
@@ -183,8 +183,9 @@ impl<'a> States<'a> {
         spec: &Spec,
         graph: &Graph,
         loss: &InChunks<'a>,
+        activations: Activations,
     ) -> Result<Self, Error> {
-        let Halves { forward, backward, saved } = halves(spec, graph)?;
+        let Halves { forward, backward, saved } = halves(spec, graph, activations)?;
         let [forward, backward] =
             [forward, backward].map(|graph| session.load(&graph).map_err(Error::Session));
         let trained = spec.has_trained_head().then(|| TrainedHead::new(session, spec)).transpose()?;
@@ -333,8 +334,8 @@ impl<'a> States<'a> {
         let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
         let counted = counts.iter().filter(|counts| **counts).count();
         let share = self.total.share(counted, items);
-        let labels = upload(device, &reference::graph::Array::integers(&[labels.len()], labels))?;
-        self.given.insert("labels".into(), labels);
+        let labels = Array::integers(&[labels.len()], labels);
+        put(device, &mut self.given, "labels", &labels)?;
         let job = Job {
             hidden: Hidden::Donated(buffer),
             given: &self.given,
@@ -374,9 +375,13 @@ const USUAL: usize = 1024;
 
 /// Both parts of a micro-batch. What is saved is chosen for rows of a usual length: all of it grows with the tokens
 /// alike, so that other lengths would make the same choice.
-pub(super) fn halves(spec: &Spec, graph: &Graph) -> Result<Halves, Error> {
+pub(super) fn halves(spec: &Spec, graph: &Graph, activations: Activations) -> Result<Halves, Error> {
     let sizes = sizes([1, USUAL.min(spec.config.positions)]);
-    split(graph, &sizes, &RematPolicy::cheap()).map_err(Error::Graph)
+    let policy = match activations {
+        Activations::Kept => RematPolicy::cheap(),
+        Activations::Recomputed => RematPolicy::every_layer(graph),
+    };
+    split(graph, &sizes, &policy).map_err(Error::Graph)
 }
 
 pub(super) fn sizes([rows, length]: [usize; 2]) -> BTreeMap<Symbol, i64> {

@@ -23,7 +23,7 @@ use reference::optim::AdamW;
 
 use super::Error;
 use super::chunked::{self, InChunks, States};
-use super::microbatch::{Logged, Microbatch, device_error, upload};
+use super::microbatch::{Logged, Microbatch, device_error, put, upload};
 use super::scale::LossScale;
 use crate::graph::Compile;
 
@@ -44,6 +44,8 @@ pub struct Engine<'a> {
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
     tables: BTreeMap<String, DeviceTensor>, // of the last length
+    batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
+    rates: BTreeMap<String, DeviceTensor>,  // of the last update
 }
 
 /// What a model runs on.
@@ -55,6 +57,16 @@ pub struct Machine<'a> {
     pub device: &'a dyn Device,
     /// What dequantisations call.
     pub dequantizer: &'a dyn Callee,
+}
+
+/// What the forward part of a layer leaves in memory for its backward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// All but what costs next to nothing to compute again.
+    #[default]
+    Kept,
+    /// The layer's input alone: the rest is computed again, which is gradient checkpointing.
+    Recomputed,
 }
 
 /// How a micro-batch is added to its step.
@@ -78,9 +90,10 @@ impl<'a> Engine<'a> {
         recipe: &Recipe,
         state: &Values<f32>,
         loss: Option<&InChunks<'a>>,
+        activations: Activations,
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
-        let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some()));
+        let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some(), activations));
         let graph = match loss {
             Some(_) => train::accumulate_from_states(&spec),
             None => train::accumulate_graph(&spec),
@@ -109,7 +122,14 @@ impl<'a> Engine<'a> {
         let update = session.load(&update).map_err(Error::Session)?;
         let scale = train::is_scaled(spec.compute).then(LossScale::default);
         let accumulate = match loss {
-            Some(loss) => Accumulate::Chunked(Box::new(States::new(&mut session, on, &spec, &graph, loss)?)),
+            Some(loss) => Accumulate::Chunked(Box::new(States::new(
+                &mut session,
+                on,
+                &spec,
+                &graph,
+                loss,
+                activations,
+            )?)),
             None => Accumulate::Whole(session.load(&graph).map_err(Error::Session)?),
         };
         Ok(Self {
@@ -122,6 +142,8 @@ impl<'a> Engine<'a> {
             scale,
             parameters,
             tables: BTreeMap::new(),
+            batch: BTreeMap::new(),
+            rates: BTreeMap::new(),
         })
     }
 
@@ -144,12 +166,10 @@ impl<'a> Engine<'a> {
         let rounded = self.rounded(batch)?;
         let batch = rounded.as_ref().unwrap_or(batch);
         self.fit(batch)?;
-        let own = self.own_inputs(batch, items, key)?;
+        self.put_batch(batch, items, key)?;
         let factor = self.factor();
-        let inputs = || {
-            let own = own.iter().map(|(name, tensor)| (*name, tensor));
-            own.chain(self.tables.iter().map(|(name, tensor)| (name.as_str(), tensor))).collect()
-        };
+        let inputs =
+            || self.batch.iter().chain(&self.tables).map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let accumulate = match &mut self.accumulate {
             Accumulate::Whole(program) => *program,
             Accumulate::Chunked(states) => {
@@ -170,24 +190,20 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// What changes from micro-batch to micro-batch, on the device. A graph takes of it what it has.
-    fn own_inputs(
-        &self,
-        batch: &Microbatch,
-        items: u64,
-        key: [i32; 2],
-    ) -> Result<Vec<(&'static str, DeviceTensor)>, Error> {
+    /// Uploads what changes from micro-batch to micro-batch. A graph takes of it what it has.
+    fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
+        let integers = |values: &Vec<i32>| Array::integers(&batch.shape, values.clone());
+        let values = [
+            ("ids", integers(&batch.ids)),
+            ("labels", integers(&batch.labels)),
+            ("positions", integers(&batch.positions)),
+            ("documents", integers(&batch.documents)),
+            (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
+            ("items", Array::scalar(items as f64)),
+            (LOSS_SCALE, Array::scalar(self.factor())),
+        ];
         let device = self.session.device();
-        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
-        Ok(vec![
-            ("ids", integers(&batch.ids)?),
-            ("labels", integers(&batch.labels)?),
-            ("positions", integers(&batch.positions)?),
-            ("documents", integers(&batch.documents)?),
-            (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
-            ("items", upload(device, &Array::scalar(items as f64))?),
-            (LOSS_SCALE, upload(device, &Array::scalar(self.factor()))?),
-        ])
+        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
     }
 
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
@@ -212,9 +228,8 @@ impl<'a> Engine<'a> {
         let device = self.session.device();
         let mut rates: Values<f32> = self.optimizer.rates(step, rate);
         rates.insert(LOSS_SCALE.to_owned(), Array::scalar(self.factor()));
-        let rates = rates.iter().map(|(name, value)| Ok((name.clone(), upload(device, value)?)));
-        let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
-        let outputs = self.session.run(self.update, &rates).map_err(Error::Session)?;
+        rates.iter().try_for_each(|(name, value)| put(device, &mut self.rates, name, value))?;
+        let outputs = self.session.run(self.update, &self.rates).map_err(Error::Session)?;
         let norm = outputs.array("grad_norm").map_err(Error::Session)?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
         if let Some(scale) = &mut self.scale {
@@ -277,9 +292,10 @@ impl<'a> Engine<'a> {
 
 /// How a run's graphs are compiled. Where the loss is in chunks, what is computed again is chosen when the graph is
 /// split, and not a second time.
-pub(super) fn settings(is_chunked: bool) -> Settings {
-    let split = Options { remat: false, ..Level::default().options() };
-    Settings { donate: true, options: is_chunked.then_some(split), ..Settings::default() }
+pub(super) fn settings(is_chunked: bool, activations: Activations) -> Settings {
+    let remat_layers = !is_chunked && activations == Activations::Recomputed;
+    let options = Options { remat: !is_chunked, remat_layers, ..Level::default().options() };
+    Settings { donate: true, options: Some(options), ..Settings::default() }
 }
 
 fn zeros(ty: &Type) -> Array<f32> {

@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use compiler::compile;
 use compiler::rewrite::split::Halves;
-use compiler::session::Session;
-use kernels::Device;
+use compiler::session::{self, Session};
+use kernels::{Device, DeviceError};
 use reference::graph::{Dim, Dtype, Graph, Symbol, Type};
 use reference::llama::Spec;
 use reference::llama::train::{self, Recipe};
 
 use super::chunked::{self, InChunks};
-use super::{Error, Machine, engine};
+use super::{Activations, Error, Machine, engine};
 use crate::loss::run::Size;
 
 mod evaluate;
@@ -68,6 +69,7 @@ impl<'a> Forecaster<'a> {
         spec: Spec,
         recipe: &Recipe,
         loss: Option<&InChunks<'_>>,
+        activations: Activations,
     ) -> Result<Self, Error> {
         let accumulate = match loss {
             Some(_) => train::accumulate_from_states(&spec),
@@ -78,7 +80,7 @@ impl<'a> Forecaster<'a> {
         let update = train::update_graph(&parameters, recipe, spec.compute).map_err(Error::Graph)?;
         let (mut programs, saved) = match loss {
             Some(_) => {
-                let Halves { forward, backward, saved } = chunked::halves(&spec, &accumulate)?;
+                let Halves { forward, backward, saved } = chunked::halves(&spec, &accumulate, activations)?;
                 (vec![forward, backward], saved)
             }
             None => (vec![accumulate.clone()], Vec::new()),
@@ -93,7 +95,8 @@ impl<'a> Forecaster<'a> {
             Size::Rows(rows) => rows * spec.config.vocab * Dtype::F32.bytes(),
         });
         let Machine { passes, device, dequantizer } = on;
-        let session = Session::new(passes, device, dequantizer, engine::settings(loss.is_some()));
+        let session =
+            Session::new(passes, device, dequantizer, engine::settings(loss.is_some(), activations));
         Ok(Self { session, device, spec, accumulate, programs, saved, chunk })
     }
 
@@ -146,7 +149,8 @@ impl<'a> Forecaster<'a> {
         if config.tied && chunked::has_head_as_computed(&self.spec) { 0 } else { copy }
     }
 
-    /// The largest of the lengths that are compiled for whose forecast is at most `bytes`; `None` if none is.
+    /// The largest of the lengths that are compiled for whose forecast is at most `bytes`; `None` if none is. A length
+    /// at which some step of a plan would be larger than any device runs is too long, whatever the bytes.
     ///
     /// # Errors
     /// As [`Self::at`].
@@ -157,15 +161,28 @@ impl<'a> Forecaster<'a> {
         let (mut from, mut to, mut best) = (0, lengths.len(), None);
         while from < to {
             let middle = usize::midpoint(from, to);
-            let forecast = self.at(rows, lengths[middle])?;
-            if forecast.total() <= bytes {
-                (from, best) = (middle + 1, Some((lengths[middle], forecast)));
-            } else {
-                to = middle;
+            let forecast = match self.at(rows, lengths[middle]) {
+                Err(error) if is_refused_step(&error) => None,
+                forecast => Some(forecast?).filter(|forecast| forecast.total() <= bytes),
+            };
+            match forecast {
+                Some(forecast) => (from, best) = (middle + 1, Some((lengths[middle], forecast))),
+                None => to = middle,
             }
         }
         Ok(best)
     }
+}
+
+/// Whether a plan has a step that cannot run at its sizes.
+fn is_refused_step(error: &Error) -> bool {
+    let Error::Session(
+        session::Error::Device(error) | session::Error::Compile(compile::Error::Device(error)),
+    ) = error
+    else {
+        return false;
+    };
+    matches!(error, DeviceError::Step { .. })
 }
 
 /// The bytes of a tensor at given sizes.

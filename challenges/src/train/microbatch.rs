@@ -1,5 +1,7 @@
 //! A micro-batch, and what is logged of it.
 
+use std::collections::BTreeMap;
+
 use compiler::session::{self, DeviceTensor};
 use kernels::{Device, DeviceError};
 use reference::graph::Array;
@@ -106,6 +108,24 @@ impl Logged {
 
 pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
     DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
+}
+
+/// Uploads a tensor into the memory of the one of its name, or into new memory if that has another size. Memory that
+/// stays where it is lets a card repeat a run by the graph that it has captured.
+pub(super) fn put(
+    device: &dyn Device,
+    all: &mut BTreeMap<String, DeviceTensor>,
+    name: &str,
+    value: &Array<f32>,
+) -> Result<(), Error> {
+    let bytes = value.to_memory();
+    if let Some(tensor) = all.get_mut(name).filter(|tensor| tensor.buffer.bytes() == bytes.len()) {
+        tensor.shape.clone_from(&value.shape);
+        return device.upload(&mut tensor.buffer, &bytes).map_err(device_error);
+    }
+    all.remove(name); // first, so that both are never there together
+    all.insert(name.to_owned(), upload(device, value)?);
+    Ok(())
 }
 
 pub(super) fn device_error(error: DeviceError) -> Error {

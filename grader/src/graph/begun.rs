@@ -85,6 +85,7 @@ impl Begun {
             place: self.has("C.5"),
             flex: self.has("C.8"),
             remat: self.has("C.4"),
+            remat_layers: false,
             cap: None,
             donate: false,
             narrow_attention: false,

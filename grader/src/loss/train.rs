@@ -10,7 +10,7 @@ use challenges::graph::Compile;
 use challenges::loss::Chunked;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Engine, Machine, Microbatch};
+use challenges::train::{Activations, Engine, Machine, Microbatch};
 use challenges::{graph, nf4};
 use reference::graph::Array;
 use reference::graph::interpret::Values;
@@ -175,7 +175,8 @@ impl Run<'_> {
         let device = processor.checked();
         let on = Machine { passes, device: &*device, dequantizer: &nf4::DEQUANTIZER };
         let weights = model.upload_weights(&*device)?;
-        let engine = Engine::new(on, weights, model.spec.clone(), &Model::recipe(), adapter, loss);
+        let engine =
+            Engine::new(on, weights, model.spec.clone(), &Model::recipe(), adapter, loss, Activations::Kept);
         let mut engine = engine.map_err(describe)?;
         let counts = |label: &&i32| **label != IGNORED;
         let counted = |batch: &Microbatch| batch.labels.iter().skip(1).filter(counts).count();

@@ -46,6 +46,13 @@ fn a_plan_is_within_a_fiftieth_of_the_counted_peak() {
         &["dataset_name=short.jsonl", "per_device_train_batch_size=64"],
         &["per_device_train_batch_size=100"],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "loss_chunk_bytes=2000000"],
+        &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "gradient_checkpointing=true"],
+        &[
+            "dataset_name=long.jsonl",
+            "per_device_train_batch_size=32",
+            "gradient_checkpointing=true",
+            "loss_chunk_bytes=2000000",
+        ],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE, "loss_chunk_bytes=2000000"],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "trainable_token_indices=[7, 3]"],

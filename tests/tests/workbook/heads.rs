@@ -8,7 +8,7 @@ use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Engine, Machine, Microbatch};
+use challenges::train::{Activations, Engine, Machine, Microbatch};
 use challenges::{graph, weights};
 use kernels::Device;
 use reference::graph::interpret::Values;
@@ -81,7 +81,7 @@ fn with_engine<T>(
     let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
     let recipe = Recipe { optimizer: AdamW::default(), max_norm: 1.0 };
     let weights = weights::load(device, llama).expect("there is room");
-    let engine = Engine::new(on, weights, spec, &recipe, &start, chunks.as_ref());
+    let engine = Engine::new(on, weights, spec, &recipe, &start, chunks.as_ref(), Activations::Kept);
     then(&mut engine.unwrap_or_else(|error| panic!("{error}")))
 }
 

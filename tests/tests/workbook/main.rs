@@ -22,6 +22,7 @@ mod contract;
 mod cuda;
 mod device;
 mod donate;
+mod drawn_checkpoint;
 mod drawn_plans;
 mod evaluation;
 mod export;

@@ -70,6 +70,12 @@ impl RematPolicy {
         Self { cheap: false, layers: layers.into_iter().collect() }
     }
 
+    /// Every layer of a graph, and what costs next to nothing.
+    pub fn every_layer(graph: &Graph) -> Self {
+        let layers = graph.nodes().iter().filter_map(|node| layer(&node.scope));
+        Self { cheap: true, layers: layers.collect() }
+    }
+
     fn is_none(&self) -> bool {
         !self.cheap && self.layers.is_empty()
     }

@@ -96,13 +96,16 @@ impl Outputs<'_> {
         copied.map_err(Error::Device)
     }
 
-    /// An output in memory of its own on the device.
+    /// An output in memory of its own on the device. Its bytes pass the host only as [`Self::copy_to`] says.
     ///
     /// # Errors
     /// As [`Self::bytes`].
     pub fn tensor(&self, name: &str) -> Result<DeviceTensor, Error> {
-        let (_, shape) = self.port(name)?;
-        self.read(name, |bytes| DeviceTensor::new(self.device, shape, bytes))?.map_err(Error::Device)
+        let (port, shape) = self.port(name)?;
+        let bytes = shape.iter().product::<usize>() * port.dtype.bytes();
+        let mut buffer = self.device.alloc("tensor", bytes).map_err(Error::Device)?;
+        self.copy_to(name, 0..bytes, &mut buffer, 0)?;
+        Ok(DeviceTensor { shape: shape.clone(), buffer })
     }
 
     /// All outputs that were not donated, each in memory of its own.

@@ -27,9 +27,9 @@ impl Engine<'_> {
         let rounded = self.rounded(batch)?;
         let batch = rounded.as_ref().unwrap_or(batch);
         self.fit(batch)?;
-        let own = self.own_inputs(batch, items, [0; 2])?; // nothing is dropped
+        self.put_batch(batch, items, [0; 2])?; // nothing is dropped
         let mut io = Io::from(&self.tables);
-        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
+        io.inputs.extend(self.batch.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         if let Accumulate::Chunked(states) = &mut self.accumulate {
             return states.evaluate(&mut self.session, program, io, batch, items);
         }

@@ -50,6 +50,7 @@ impl Engine<'_> {
         key: [i32; 2],
     ) -> Result<Option<NotFinite>, Error> {
         self.fit(batch)?;
+        self.put_batch(batch, items, key)?;
         let (spec, head) = match &self.accumulate {
             Accumulate::Chunked(states) => {
                 let (spec, name, weight) = states.own_head(&self.spec);
@@ -60,9 +61,8 @@ impl Engine<'_> {
         let graph = train::accumulate_graph(&spec).map_err(Error::Graph)?;
         let (probe, probed) = probe(&graph).map_err(Error::Graph)?;
         let program = self.session.load(&probe).map_err(Error::Session)?;
-        let own = self.own_inputs(batch, items, key)?;
         let mut io = Io::from(&self.tables);
-        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
+        io.inputs.extend(self.batch.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         io.inputs.extend(head);
         let outputs = self.session.run(program, io).map_err(Error::Session)?;
         let mut largest = BTreeMap::new();

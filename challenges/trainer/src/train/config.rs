@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use challenges::fsdp::{self, FSDP, Fsdp as _, PP, Pipeline, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
+use challenges::train::Activations;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
 use kernels::Which;
 use reference::graph::Dtype;
@@ -178,8 +179,8 @@ keys! {
     /// In which order the stages of a pipeline work (torchtitan's key): 1F1B; GPipe; ZB-H1, which splits gradients of
     /// inputs from those of weights; or Fill, challenge B's, which computes layers again while a rank waits.
     pipeline_parallel_schedule: PipelineSchedule = PipelineSchedule::OneFOneB,
-    /// Whether a rank of several keeps of a layer its input alone, and computes the rest again for the backward; on one
-    /// rank the compiler chooses what is computed again.
+    /// Whether of a layer its input alone is kept, and the rest computed again for the backward; without it what costs
+    /// next to nothing is.
     gradient_checkpointing: bool = false,
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
@@ -730,11 +731,7 @@ impl Config {
                 "pipeline_parallel_schedule: expected a mesh with pp for {found}, found none"
             ));
         }
-        let Some(mesh) = self.several() else {
-            let says = "gradient_checkpointing: expected false on one rank, where the compiler chooses what is computed \
-                        again, found true";
-            return if self.gradient_checkpointing { Err(says.to_owned()) } else { Ok(()) };
-        };
+        let Some(mesh) = self.several() else { return Ok(()) };
         let ranks = mesh.ranks();
         if let Which::Cuda(_) = self.device {
             let found = self.device;
@@ -758,6 +755,11 @@ impl Config {
         let line = [(FSDP.to_owned(), usize::try_from(self.ranks.unwrap_or(1)).unwrap_or(usize::MAX))];
         let axes = if self.mesh.0.is_empty() { &line[..] } else { &self.mesh.0 };
         Mesh::new(axes.iter().cloned()).ok().filter(|mesh| mesh.ranks() > 1)
+    }
+
+    /// What layers leave for their backward on one rank.
+    pub fn activations(&self) -> Activations {
+        if self.gradient_checkpointing { Activations::Recomputed } else { Activations::Kept }
     }
 
     /// What there is room for on each of several ranks.

@@ -15,6 +15,7 @@ mod identity;
 mod layout;
 mod model;
 mod moments;
+mod pace;
 pub mod paths;
 mod peers;
 mod plan;

@@ -56,7 +56,7 @@ impl<'a> Model<'a> {
             (model.storages().clone(), weights::load(on.device, model).map_err(Failure::usage)?)
         };
         let spec = Spec { storages, ..spec };
-        let engine = Engine::new(on, weights, spec, &config.recipe(), state, loss);
+        let engine = Engine::new(on, weights, spec, &config.recipe(), state, loss, config.activations());
         Ok(Self::Whole(Box::new(engine.map_err(Failure::usage)?)))
     }
 

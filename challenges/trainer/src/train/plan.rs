@@ -50,7 +50,8 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let loss = config.in_chunks(loss.as_ref());
     let of = |layout: &Layout| {
         let spec = layout.spec(spec.clone(), &data[1]);
-        Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref()).map_err(Failure::usage)
+        Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref(), config.activations())
+            .map_err(Failure::usage)
     };
     let mut forecaster = of(&layout)?;
     let mut forecast = forecaster.at(rows, length).map_err(Failure::usage)?;

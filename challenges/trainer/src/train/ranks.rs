@@ -49,8 +49,10 @@ fn alone(
     stop: Arc<AtomicBool>,
 ) -> Result<u8, Failure> {
     let device = opened(job.config.device)?;
+    let mut device_peak = None;
     if device.name() != "cpu" {
         print(&format!("on {}\n", device.identity()));
+        device_peak = Some(device.watermark().map_err(Failure::bug)?);
     }
     let loss = job.config.in_chunks(job.loss.as_ref());
     let model = Model::whole(
@@ -63,7 +65,7 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
-    Run::new(job, Peers::alone(), model, Some(seat), stop)?.all()
+    Run::new(job, Peers::alone(), model, Some(seat), stop)?.on_device(device_peak).all()
 }
 
 /// What a rank's thread takes with it.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use challenges::fsdp::FSDP;
 use challenges::train::chunked::Causal;
+use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
 use reference::llama::{Llama, Spec};
@@ -30,6 +31,7 @@ use super::curves::Curves;
 use super::data::{Dataset, Row};
 use super::layout::Layout;
 use super::model::{Keyed, Logged, Model, Trained};
+use super::pace::Pace;
 use super::peers::Peers;
 use super::progress::Progress;
 use super::save::{Output, Saved};
@@ -82,6 +84,8 @@ pub struct Run<'a, 's, 'w> {
     stop: Arc<AtomicBool>,
     first: Option<First<'s, 'w>>,
     stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
+    pace: Pace,
+    device_peak: Option<Box<dyn Watermark + 'a>>,
 }
 
 /// What the first rank writes and says.
@@ -121,7 +125,13 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         };
         let is_evaluated = peers.agree(told)?.iter().any(|text| text == YES);
         let at = job.start.clone();
-        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping: [Duration::ZERO; 3] })
+        let (stepping, pace) = ([Duration::ZERO; 3], Pace::default());
+        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping, pace, device_peak: None })
+    }
+
+    /// The same, reporting the most bytes that were taken of a device whose memory is not the host's.
+    pub fn on_device(self, device_peak: Option<Box<dyn Watermark + 'a>>) -> Self {
+        Self { device_peak, ..self }
     }
 
     /// Every step that is left; the exit code.
@@ -163,6 +173,12 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         self.say(&format!("the adapter is in {folder}\n"));
         let spent = self.spent();
         self.say(&spent);
+        let pace = self.pace.describe();
+        self.say(&pace);
+        if let Some(peak) = &self.device_peak {
+            let bytes = peak.bytes();
+            self.say(&format!("at most {bytes} bytes ({:.3} GiB) of the device\n", bytes as f64 / GIB));
+        }
         Ok(0)
     }
 
@@ -216,7 +232,8 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         self.at.step = number;
         self.at.tokens += tokens as u64;
         self.is_evaluated = false;
-        let seconds = begin.elapsed().as_secs_f64();
+        let time = begin.elapsed(); // the norm is on the host, so a device has done the step
+        self.pace.add(tokens, time);
         let peak = self.first.as_ref().and_then(|first| first.seat.peak.as_ref());
         let mut line = json!({
             "step": number,
@@ -228,8 +245,11 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
             "entropy": mean(&logged, |part| part.entropy / part.counted),
             "peak_bytes": peak.map(Peak::bytes).filter(|bytes| *bytes > 0),
-            "tokens_per_second": (tokens as f64 / seconds).round(),
+            "tokens_per_second": (tokens as f64 / time.as_secs_f64()).round(),
         });
+        if let Some(peak) = &self.device_peak {
+            line["device_peak_bytes"] = peak.bytes().into();
+        }
         if let Some(scale) = scale {
             self.at.skipped += u64::from(!norm.is_finite());
             line["loss_scale"] = scale.factor.into();
@@ -327,6 +347,8 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
 
 const YES: &str = "yes";
 const NO: &str = "no";
+
+const GIB: f64 = (1_u64 << 30) as f64;
 
 /// The mean over micro-batches.
 fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {

@@ -4,7 +4,7 @@ use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Engine, Machine, Microbatch};
+use challenges::train::{Activations, Engine, Machine, Microbatch};
 use challenges::{graph, weights};
 use kernels::Device;
 use reference::llama::Spec;
@@ -25,9 +25,10 @@ fn near(device: &dyn Device) -> f64 {
 fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
     for device in devices() {
-        let (whole, on) = (trained(device, &tiny, None), device.name());
+        let on = device.name();
+        let whole = trained(device, &tiny, None, Activations::Kept);
         for size in [10, 64, usize::MAX] {
-            let chunked = trained(device, &tiny, Some(size));
+            let chunked = trained(device, &tiny, Some(size), Activations::Kept);
             let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
             let apart = apart.fold(0.0, f64::max);
             println!("{size} rows at a time on {on}: {apart:e} from all logits at once");
@@ -36,8 +37,23 @@ fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
     }
 }
 
+#[test]
+fn layers_computed_again_have_the_losses_of_layers_that_are_kept() {
+    let Some(tiny) = TinyLlama::find() else { return };
+    for device in devices() {
+        for size in [None, Some(64)] {
+            let [kept, again] = [Activations::Kept, Activations::Recomputed]
+                .map(|activations| trained(device, &tiny, size, activations));
+            let apart = kept.iter().zip(&again).map(|(kept, again)| (again / kept - 1.0).abs());
+            let (apart, on) = (apart.fold(0.0, f64::max), device.name());
+            println!("chunks of {size:?} rows on {on}: {apart:e} from layers that are kept");
+            assert!(apart <= near(device), "chunks of {size:?} rows on {on}: {apart}");
+        }
+    }
+}
+
 /// The losses of the golden run: with all logits, or so many rows in a chunk.
-fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
+fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>, activations: Activations) -> Vec<f64> {
     let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
     let start = adapter.values();
     let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
@@ -45,7 +61,7 @@ fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>) -> Vec<f6
     let chunks = size.map(|size| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(size) });
     let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
     let weights = weights::load(device, &llama).expect("weights");
-    let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref());
+    let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref(), activations);
     let mut engine = engine.expect("an adapter to train");
     let one = |number: usize| {
         let ids = tiny.ids::<f32>(run.batch * number..run.batch * (number + 1));
