@@ -29,10 +29,11 @@ fn case(write: impl FnOnce(&Tape)) -> Case {
     Case { graph, values }
 }
 
-/// Compares a case with its meaning, and counts what a run starts.
+/// Compares a case with its meaning, and counts what a run starts on a device that attends to narrow types.
 fn steps(case: &Case) -> usize {
     agrees_everywhere(case, Level::O2).unwrap_or_else(|error| panic!("{error}"));
-    let compiled = compile(&Solution, &case.graph, &BTreeMap::new(), Level::O2.options());
+    let options = Options { narrow_attention: true, ..Level::O2.options() };
+    let compiled = compile(&Solution, &case.graph, &BTreeMap::new(), options);
     compiled.expect("it compiles").plan().steps.len()
 }
 
@@ -76,7 +77,9 @@ fn heads_that_are_read_in_two_ways_are_read_right() {
         |tape, heads| tape.output("square", &heads.matmul(&heads.transpose(&[0, 1, 3, 2]))),
         |tape, heads| tape.output("part", &heads.slice(2, 1, 3).transpose(&[0, 2, 1, 3]).reshape([4, 32])),
         |tape, heads| tape.output("again", &rows(heads).matmul(&tape.input("u", Dtype::F32, [32, 3]))),
-        |tape, heads| tape.output("half", &(&rows(heads) * 0.5).matmul(&tape.input("h", Dtype::F32, [32, 3]))),
+        |tape, heads| {
+            tape.output("half", &(&rows(heads) * 0.5).matmul(&tape.input("h", Dtype::F32, [32, 3])))
+        },
     ];
     for (at, other) in uses.into_iter().enumerate() {
         for is_first in [false, true] {

@@ -611,7 +611,11 @@ impl Fusion<'_> {
                 continue;
             }
             if let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root)) {
-                if late { groups.postpone(place, joined) } else { groups.replace(place, joined) }
+                if late {
+                    groups.postpone(place, joined)
+                } else {
+                    groups.replace(place, joined)
+                }
                 return true;
             }
         }

@@ -60,11 +60,12 @@ fn side_by_side(graph: &Graph, a: Id, b: Id) -> Option<(usize, Vec<Id>)> {
     };
     let (of_a, of_b) = (parts(a)?, parts(b)?);
     let aligned = dim == other && of_a.len() == of_b.len();
-    let one = |((a, of_a), (b, of_b)): (&(Id, i64), &(Id, i64))| match (is_zero(graph, *a), is_zero(graph, *b)) {
-        (true, _) if of_a == of_b => Some(*b),
-        (_, true) if of_a == of_b => Some(*a),
-        _ => None,
-    };
+    let one =
+        |((a, of_a), (b, of_b)): (&(Id, i64), &(Id, i64))| match (is_zero(graph, *a), is_zero(graph, *b)) {
+            (true, _) if of_a == of_b => Some(*b),
+            (_, true) if of_a == of_b => Some(*a),
+            _ => None,
+        };
     let parts: Option<Vec<Id>> = of_a.iter().zip(&of_b).map(one).collect();
     Some((*dim, parts.filter(|_| aligned)?))
 }
