@@ -78,7 +78,7 @@ fn heads_that_are_read_in_two_ways_are_read_right() {
         |tape, heads| tape.output("part", &heads.slice(2, 1, 3).transpose(&[0, 2, 1, 3]).reshape([4, 32])),
         |tape, heads| tape.output("again", &rows(heads).matmul(&tape.input("u", Dtype::F32, [32, 3]))),
         |tape, heads| {
-            tape.output("half", &(&rows(heads) * 0.5).matmul(&tape.input("h", Dtype::F32, [32, 3])))
+            tape.output("half", &(&rows(heads) * 0.5).matmul(&tape.input("h", Dtype::F32, [32, 3])));
         },
     ];
     for (at, other) in uses.into_iter().enumerate() {

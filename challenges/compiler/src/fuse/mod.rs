@@ -611,11 +611,8 @@ impl Fusion<'_> {
                 continue;
             }
             if let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root)) {
-                if late {
-                    groups.postpone(place, joined)
-                } else {
-                    groups.replace(place, joined)
-                }
+                let put = if late { FusionGroups::postpone } else { FusionGroups::replace };
+                put(groups, place, joined);
                 return true;
             }
         }
