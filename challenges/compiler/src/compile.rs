@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Compilation   attention that has no step   rewrite::attend        in simpler operations, with C.8's programs
-//!               prune, widen, prune          C.3, decompose         narrow products and attention between casts
+//!               prune, join, widen, prune    C.3, join, decompose   sums of padded tensors; products between casts
 //!               collectives                  rewrite::collective    as operations that have a step
 //!               donated inputs               memory::donate         each has an output of its own
 //! rematerialise remat                        rewrite::remat         what is computed again instead of kept
@@ -42,7 +42,7 @@ use crate::memory::profile::{self, MemoryProfile};
 use crate::memory::reuse;
 use crate::rewrite::collective::{self, Lowered};
 use crate::rewrite::remat::{self, RematPolicy, Rematerialised};
-use crate::rewrite::{self, decompose};
+use crate::rewrite::{self, decompose, join};
 use crate::tune::Tuned;
 
 /// Why a graph cannot be compiled or run.
@@ -140,8 +140,8 @@ pub struct Options {
     /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored,
     /// rounded, as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
     pub narrow_attention: bool,
-    /// Whether the device runs steps that do not wait for each other side by side. Then memory that is free again is left
-    /// alone for a while, where that takes few bytes more: see [`arena::apart`]. The session asks the device.
+    /// Whether the device runs steps that do not wait for each other side by side. Then memory that is free again is
+    /// left alone for a while, where that takes few bytes more: see [`arena::apart`]. The session asks the device.
     pub side_by_side: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
@@ -358,7 +358,7 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
         Ok(pruned)
     };
     let pruned = prune(graph)?;
-    let joined = if options.prune { decompose::join_padded(&pruned).map_err(Error::Graph)? } else { pruned };
+    let joined = if options.prune { join::join_padded(&pruned).map_err(Error::Graph)? } else { pruned };
     prune(decompose::upcast_contractions(&joined, options.narrow_attention).map_err(Error::Graph)?)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use challenges::graph::{Compile as _, Solution};
 use compiler::compile::{Level, Options, compile};
 use compiler::ir::arena::{Arena, Life, apart, fault};
-use compiler::rewrite::decompose::join_padded;
+use compiler::rewrite::join::join_padded;
 use proptest::prelude::*;
 use reference::graph::{Array, Attention, Binary, Builder, Dtype, Graph, Op, Tape, Tensor, Type};
 use tests::graphs::Case;
@@ -261,21 +261,40 @@ fn bytes_are_left_alone_where_there_are_others() {
 #[test]
 fn a_plan_whose_memory_rests_computes_the_same() {
     let case = case(|tape| {
+        let [p, q, r] = ["p", "q", "r"].map(|name| tape.input(name, Dtype::F32, [256, 256]));
+        let large = p.matmul(&q); // an eighth of it is to spare
         let mut x = tape.input("x", Dtype::F32, [16, 16]);
         for at in 0..12 {
             let w = tape.input(&format!("w{at}"), Dtype::F32, [16, 16]);
             x = (&x.matmul(&w) * 0.01).sin();
         }
         tape.output("y", &x);
+        tape.output("z", &large.matmul(&r));
     });
     let options = Options { side_by_side: true, ..Level::O2.options() };
     let of = |options| compile(&Solution, &case.graph, &BTreeMap::new(), options).expect("it compiles");
     let (apart, packed) = (of(options), of(Level::O2.options()));
     assert_eq!(fault(&apart.lives, &apart.arena), None);
     assert_eq!(apart.plan().steps.len(), packed.plan().steps.len());
+    assert_ne!(apart.arena.places, packed.arena.places);
     let run = |compiled| {
         let runner = Runner::of(&*CPU, compiled);
         runner.and_then(|mut runner| runner.run(&case.values())).unwrap_or_else(|error| panic!("{error}"))
     };
     assert_eq!(run(apart), run(packed));
+}
+
+/// In a narrow type a factor is taken into the product where nothing is rounded for it: steps of `(x * factor) w`.
+#[test]
+fn a_power_of_two_is_taken_into_a_product_of_any_type() {
+    let of = |dtype: Dtype, factor: f64| {
+        steps(&case(|tape| {
+            let [x, w] = ["x", "w"].map(|name| tape.input(name, dtype, [8, 8]));
+            tape.output("y", &(&x * factor).matmul(&w));
+        }))
+    };
+    assert_eq!([0.5, -4.0, 0.3].map(|factor| of(Dtype::F32, factor)), [1, 1, 1]);
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        assert_eq!([0.5, -4.0, 0.3, 0.0].map(|factor| of(dtype, factor)), [1, 1, 2, 2], "{dtype:?}");
+    }
 }

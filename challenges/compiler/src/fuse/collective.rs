@@ -16,7 +16,8 @@ use kernels::plan::contiguous;
 use reference::graph::{Collective, Id, Op};
 
 use super::emit::{Layout, LowerError};
-use super::{Fused, Part, Producer, seen, strides};
+use super::producer::{Producer, seen};
+use super::{Fused, Part, strides};
 use crate::ir::sized::Sized;
 
 /// An operation between ranks with its memory.

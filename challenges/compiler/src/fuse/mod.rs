@@ -10,6 +10,7 @@ pub mod collective;
 pub mod emit;
 mod group;
 pub mod overlap;
+mod producer;
 pub mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,13 +20,14 @@ use kernels::tile::Element;
 use reference::graph::{Dtype, Id, Op};
 
 use crate::contract::Compile;
+use crate::ir::code;
 use crate::ir::scope;
 use crate::ir::sized::Sized;
-use crate::ir::{code, map};
 use attend::Flex;
 use collective::Transfer;
 use emit::{Kernel, Layout, LowerError, Root};
 use group::{FusionGroup, FusionGroups, Readers};
+use producer::{producer, seen};
 use sums::{Sums, Term};
 
 /// A part of the work, with buffers' numbers for memory.
@@ -203,105 +205,6 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     wanted.extend(graph.ids().filter_map(|id| collective::must_have(sized, id)));
     wanted.extend(graph.ids().filter_map(|id| reduced_again(sized, id)));
     wanted
-}
-
-/// What a factor of a product is made of: a node's elements, where they are in it, and what they are multiplied with.
-#[derive(Clone)]
-struct Producer {
-    node: Id,
-    at: map::Map,
-    strides: Option<Vec<usize>>, // of what `at` counts, where that is a view of the node as it lies in memory
-    scale: f32,
-}
-
-impl Producer {
-    /// A tensor itself.
-    fn itself(sized: &Sized, tensor: Id) -> Self {
-        Self { node: tensor, at: map::identity(sized.shape(tensor)), strides: None, scale: 1.0 }
-    }
-
-    /// Where the elements lie in the node's buffer: the first one, and the strides over a shape.
-    fn place(&self, layout: &Layout, shape: &[usize]) -> Layout {
-        let strides = self.strides.as_ref().unwrap_or(&layout.strides);
-        let (offset, strides) = map::place(&self.at, strides, layout.offset, shape);
-        Layout { buffer: layout.buffer, offset, strides }
-    }
-}
-
-/// The node after views; nothing if its elements are no affine function of the tensor's.
-fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
-    let space = sized.shape(tensor);
-    let mut seen = Producer::itself(sized, tensor);
-    while let Some(through) = map::through(sized, seen.node, &seen.at, space) {
-        seen.at = through.ok()?;
-        seen.node = sized.graph.node(seen.node).inputs[0];
-    }
-    Some(seen)
-}
-
-/// The node after views, signs and constant factors, as far as its elements are an affine function of the factor's.
-///
-/// A product widens f16 and bf16 itself: after a cast to f32 is what is cast, which takes half the memory.
-fn producer(sized: &Sized, factor: Id) -> Producer {
-    let wide = unscaled(sized, Producer::itself(sized, factor), factor);
-    let cast = sized.graph.node(wide.node);
-    if cast.op != Op::Cast || cast.ty.dtype != Dtype::F32 || sized.is_output(wide.node) {
-        return wide;
-    }
-    let source = Producer { node: cast.inputs[0], ..wide.clone() };
-    let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
-    let found = if narrow { unscaled(sized, source, factor) } else { wide.clone() };
-    let is_computed = !matches!(sized.graph.node(found.node).op, Op::Constant { .. } | Op::Iota { .. });
-    if is_computed { found } else { wide }
-}
-
-/// What is after views, signs and constant factors. A view that mixes its tensor's dimensions is as far as it goes,
-/// unless the tensor lies in memory as the view needs it.
-fn unscaled(sized: &Sized, mut producer: Producer, factor: Id) -> Producer {
-    loop {
-        match map::through(sized, producer.node, &producer.at, sized.shape(factor)) {
-            Some(Ok(at)) => {
-                producer.at = at;
-                producer.node = sized.graph.node(producer.node).inputs[0];
-            }
-            Some(Err(_)) => {
-                if let Some((node, strides)) = lying(sized, producer.node) {
-                    (producer.node, producer.strides) = (node, Some(strides));
-                }
-                return producer;
-            }
-            None => match sums::scaled(sized, producer.node) {
-                Some((node, scale)) => (producer.node, producer.scale) = (node, producer.scale * scale),
-                None => return producer,
-            },
-        }
-    }
-}
-
-/// The attention or concatenation in whose buffer the elements of a view lie as they are written, and the view's
-/// strides in it: heads side by side in a row, which are no affine function of (row, column).
-fn lying(sized: &Sized, id: Id) -> Option<(Id, Vec<usize>)> {
-    let node = sized.graph.node(id);
-    let input = || lying(sized, *node.inputs.first()?);
-    match &node.op {
-        Op::Transpose { order } => {
-            let (node, strides) = input()?;
-            Some((node, order.iter().map(|dim| strides[*dim]).collect()))
-        }
-        Op::Reshape => {
-            let (from, strides) = input()?;
-            let shape = sized.shape(node.inputs[0]);
-            let mut dims = shape.iter().zip(strides.iter().zip(contiguous(shape)));
-            let is_flat = dims.all(|(size, (own, flat))| *size == 1 || *own == flat);
-            is_flat.then(|| (from, contiguous(sized.shape(id))))
-        }
-        Op::Attention(_) | Op::AttentionGrad { .. } | Op::Concat { .. } => Some((id, strides(sized, id))),
-        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => None,
-        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => None,
-        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Broadcast => None,
-        Op::Slice { .. } | Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => None,
-        Op::RandomMask { .. } | Op::Collective { .. } => None,
-    }
 }
 
 /// Every node that is no view and no constant.
@@ -587,10 +490,9 @@ impl Fusion<'_> {
         }
     }
 
-    /// Puts a small pass beside another one with which it has nothing in common but its shape, to save a launch; whether
-    /// there is one. Both read only what is given, so that the second may come as early as the first, or both write
-    /// what nobody reads, so that the first may come as late as the second: the casts of adapters, and of their
-    /// gradients.
+    /// Lets another pass of the same shape do the work of a small one, to save a launch; whether there is one. Both
+    /// read only what is given, so that the second may come as early as the first, or both write what nobody reads, so
+    /// that the first may come as late as the second: the casts of adapters, and of their gradients.
     fn beside(&self, fused: &Fused, groups: &mut FusionGroups, root: &Root, alone: &Kernel) -> bool {
         let largest = fused.bytes.iter().max().copied().unwrap_or(0);
         let is_small = self.sized.elements(root.node) <= largest / SMALL_PART; // a byte at least each

@@ -181,11 +181,12 @@ impl Found {
     }
 }
 
-/// The node that a node is a multiple of, and the factor, where no type rounds between the two: a power of two moves
-/// nothing but the exponent.
+/// The node that a node is a multiple of, and the factor, where no type rounds between the two: in f16 and bf16 a power
+/// of two, which moves nothing but the exponent. What would leave the type's range there does not, before it is summed.
 pub fn scaled(sized: &Sized, id: Id) -> Option<(Id, f32)> {
     let is_wide = sized.graph.ty(id).dtype == Dtype::F32;
-    let is_power = |factor: f32| factor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
+    let is_power =
+        |factor: f32| factor.is_normal() && factor.to_bits().trailing_zeros() >= f32::MANTISSA_DIGITS - 1;
     multiple(sized, id).filter(|(_, factor)| is_wide || is_power(*factor))
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use reference::graph::{Binary, Dtype, Error, Graph, Id, Op, Rewrite};
+use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 
 /// The same graph, in which what the machine does in f32 is done in f32: attention too, unless it may be narrow.
 ///
@@ -25,53 +25,6 @@ pub fn upcast_contractions(graph: &Graph, narrow_attention: bool) -> Result<Grap
         Ok(Some(here))
     })?;
     Ok(rewritten.graph)
-}
-
-/// The same graph, in which tensors that are added where the other is padded with zeros lie side by side instead: the
-/// gradient of what was sliced is the gradients of its slices.
-///
-/// Fails only where the graph itself is not sound.
-pub fn join_padded(graph: &Graph) -> Result<Graph, Error> {
-    let rewritten = graph.rewrite(|rewrite, id| {
-        let (node, inputs) = (rewrite.node(id), rewrite.inputs(id)?);
-        let is_sum = node.op == Op::Binary(Binary::Add);
-        let here = match is_sum.then(|| side_by_side(rewrite.to(), inputs[0], inputs[1])).flatten() {
-            Some((dim, parts)) => {
-                rewrite.add(Op::Concat { dim }, &parts, Some(node.ty.clone()), &node.scope)?
-            }
-            None => rewrite.copy(id)?,
-        };
-        Ok(Some(here))
-    })?;
-    Ok(rewritten.graph)
-}
-
-/// The parts of a sum of two concatenations along one dimension, where each part of the one meets zeros of the other,
-/// as long as it is.
-fn side_by_side(graph: &Graph, a: Id, b: Id) -> Option<(usize, Vec<Id>)> {
-    let (Op::Concat { dim }, Op::Concat { dim: other }) = (&graph.node(a).op, &graph.node(b).op) else {
-        return None;
-    };
-    let length = |part: Id| graph.ty(part).shape[*dim].as_fixed();
-    let parts = |id: Id| {
-        let parts = graph.node(id).inputs.iter().map(|part| Some((*part, length(*part)?)));
-        let parts: Option<Vec<_>> = parts.collect();
-        Some(parts?.into_iter().filter(|(_, length)| *length > 0).collect::<Vec<_>>())
-    };
-    let (of_a, of_b) = (parts(a)?, parts(b)?);
-    let aligned = dim == other && of_a.len() == of_b.len();
-    let one =
-        |((a, of_a), (b, of_b)): (&(Id, i64), &(Id, i64))| match (is_zero(graph, *a), is_zero(graph, *b)) {
-            (true, _) if of_a == of_b => Some(*b),
-            (_, true) if of_a == of_b => Some(*a),
-            _ => None,
-        };
-    let parts: Option<Vec<Id>> = of_a.iter().zip(&of_b).map(one).collect();
-    Some((*dim, parts.filter(|_| aligned)?))
-}
-
-fn is_zero(graph: &Graph, id: Id) -> bool {
-    matches!(graph.node(id).op, Op::Constant { value } if value == 0.0)
 }
 
 /// The same graph, in which every use of a quantised weight has a dequantisation of its own, and views and casts of its

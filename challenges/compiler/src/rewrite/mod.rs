@@ -3,6 +3,7 @@
 pub mod attend;
 pub mod collective;
 pub mod decompose;
+pub mod join;
 pub mod pad;
 pub mod remat;
 pub mod split;
