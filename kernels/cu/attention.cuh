@@ -10,14 +10,16 @@
 //     4 x 4 of each tile, 16 apart. A result wider than 64 has several blocks, each of which computes the scores anew.
 //   Sums. f32, each in one order, whatever the grid: the bits are the same in every run.
 //   Masks. One that does not read the score is looked at first, tile by tile (attention_map); tiles in which it leaves
-//     nothing are skipped, and those in which it takes nothing away do not ask it again.
+//     nothing are skipped, and those in which it takes nothing away do not ask it again. What programs make of the
+//     query alone, or of the key alone, is computed once for a row, or a column, of a tile: score.rs cuts them.
 //
 // The first version of the staircase: multiplications and additions one by one, in f32. Reads: Milakov and Gimelshein,
 // "Online normalizer calculation for softmax" (2018); Dao, "FlashAttention-2" (2023); Dong et al., "Flex Attention"
 // (2024).
 //
 // Defined before: NAME(x), which makes names of this attention's own; its struct PARAMS; the type E of Q, K, V and O;
-// HAS_MAP; score, mask and slope; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the plain ones.
+// HAS_MAP; score, mask and slope, and what they know of a query, ScoreOfQuery and its like, and of a key; IS_SCALED and
+// HAS_SLOPE; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the plain ones.
 
 constexpr u32 TILE = 64, INNER = 32, PAD = 1;
 constexpr u8 EMPTY = 0, PARTIAL = 1, FULL = 2;
@@ -94,7 +96,7 @@ template <class Join> __device__ __forceinline__ float of_row(float value) {
 // What a mask leaves of a tile.
 __device__ __forceinline__ u8 seen(const PARAMS& p, u64 batch, u64 head, u64 row, u64 column) {
 #if HAS_MAP
-    const u64 kind = batch % p.map_batches * p.map_heads + head % p.map_heads;
+    const u64 kind = (p.map_batches == 1 ? 0 : batch) * p.map_heads + (p.map_heads == 1 ? 0 : head);
     return ((const u8*)p.map)[(kind * p.map_rows + row / TILE) * p.map_columns + column / TILE];
 #elif HAS_MASK
     return PARTIAL;
@@ -103,40 +105,66 @@ __device__ __forceinline__ u8 seen(const PARAMS& p, u64 batch, u64 head, u64 row
 #endif
 }
 
+// What the programs know of a query, and of a key.
+struct OfQuery : ScoreOfQuery, MaskOfQuery, SlopeOfQuery {};
+struct OfKey : ScoreOfKey, MaskOfKey, SlopeOfKey {};
+
+// Nothing is asked where there are no scores: an extra may be as empty as the keys are.
+__device__ __forceinline__ OfQuery of_query(const PARAMS& p, u32 batch, u32 head, u32 query) {
+    if (query >= p.queries || p.keys == 0) return {};
+    return {score_of_query(p, batch, head, query), mask_of_query(p, batch, head, query),
+            slope_of_query(p, batch, head, query)};
+}
+__device__ __forceinline__ OfKey of_key(const PARAMS& p, u32 batch, u32 head, u32 key) {
+    if (key >= p.keys || p.queries == 0) return {};
+    return {score_of_key(p, batch, head, key), mask_of_key(p, batch, head, key), slope_of_key(p, batch, head, key)};
+}
+
+// Whether a program is asked in a tile of which the mask leaves so much.
+__device__ __forceinline__ bool asks(u8 tile) { return IS_SCALED || HAS_SLOPE || tile == PARTIAL; }
+
 // scale q . k; a product of no numbers is 0, whatever the scale.
 __device__ __forceinline__ float raw_score(const PARAMS& p, float product) {
     return p.depth == 0 ? 0.0f : __fmul_rn(product, __uint_as_float((u32)p.scale));
 }
 
 // The score of a lane as its programs make it, -inf where it does not count. `raw` is scale q . k.
-__device__ __forceinline__ float scored(const PARAMS& p, float raw, u8 tile, u64 batch, u64 head, u64 query, u64 key) {
-    if (query >= p.queries || key >= p.keys) return NONE;
-    const float s = score(p, raw, batch, head, query, key);
+__device__ __forceinline__ float scored(const PARAMS& p, float raw, u8 tile, const OfQuery& of_query,
+                                        const OfKey& of_key, u32 batch, u32 head, u32 query, u32 key) {
+    if (query >= (u32)p.queries || key >= (u32)p.keys) return NONE;
+    const float s = score(p, raw, of_query, of_key, batch, head, query, key);
 #if HAS_MASK
-    if (tile == PARTIAL && !mask(p, s, batch, head, query, key)) return NONE;
+    if (tile == PARTIAL && !mask(p, s, of_query, of_key, batch, head, query, key)) return NONE;
 #endif
     return s;
 }
 
 #if HAS_MAP
-// A block a tile: whether the mask allows none, some or all of it.
+// A warp a tile, a block eight of one row: whether the mask allows none, some or all of it. A lane has two keys.
 extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __grid_constant__ PARAMS p) {
-    u64 rest = blockIdx.x;
-    const u64 column = rest % p.map_columns * TILE;
-    rest /= p.map_columns;
-    const u64 row = rest % p.map_rows * TILE;
-    rest /= p.map_rows;
-    const u64 head = rest % p.map_heads, batch = rest / p.map_heads;
+    __shared__ MaskOfQuery of_queries[TILE];
+    const u32 t = threadIdx.x, across = ((u32)p.map_columns + 7) / 8, line = blockIdx.x / across;
+    const u32 row = line % (u32)p.map_rows * TILE, head = line / (u32)p.map_rows % (u32)p.map_heads;
+    const u32 batch = line / (u32)p.map_rows / (u32)p.map_heads, column = blockIdx.x % across * 8 + t / 32;
+    const u32 queries = min((u32)p.queries - row, TILE), keys = (u32)p.keys;
+    if (t < queries) of_queries[t] = mask_of_query(p, batch, head, row + t);
+    __syncthreads();
     bool some = false, all = true;
-    for (u32 e = threadIdx.x; e < TILE * TILE; e += 256) {
-        const u64 query = row + e / TILE, key = column + e % TILE;
-        if (query >= p.queries || key >= p.keys) continue;
-        const bool is_allowed = mask(p, 0.0f, batch, head, query, key);
-        some |= is_allowed;
-        all &= is_allowed;
+#pragma unroll
+    for (u32 key = column * TILE + t % 32, half = 0; half < 2; key += 32, ++half) {
+        if (key >= keys) continue;
+        const MaskOfKey of_key = mask_of_key(p, batch, head, key);
+#pragma unroll 8
+        for (u32 r = 0; r < queries; ++r) {
+            const bool is_allowed = mask(p, 0.0f, of_queries[r], of_key, batch, head, row + r, key);
+            some |= is_allowed;
+            all &= is_allowed;
+        }
     }
-    const bool any = __syncthreads_or(some), every = __syncthreads_and(all);
-    if (threadIdx.x == 0) ((u8*)p.map)[blockIdx.x] = !any ? EMPTY : every ? FULL : PARTIAL;
+    const bool any = __any_sync(0xffffffffu, some), every = __all_sync(0xffffffffu, all);
+    if (t % 32 == 0 && column < (u32)p.map_columns) {
+        ((u8*)p.map)[line * p.map_columns + column] = !any ? EMPTY : every ? FULL : PARTIAL;
+    }
 }
 #endif
 
@@ -155,6 +183,8 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_c
     const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), k = MATRIX(k, batch, group, p.keys, p.depth),
                  v = MATRIX(v, batch, group, p.keys, p.width);
     float largest[4], total[4], output[4][4] = {};
+    OfQuery of_queries[4] = {};
+    bool is_known = false;
     for (u32 i = 0; i < 4; ++i) {
         largest[i] = NONE;
         total[i] = 0.0f;
@@ -164,11 +194,18 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_c
         if (tile == EMPTY) continue;
         float s[4][4] = {};
         rows_by_rows(s, q, row, k, key, left, right);
+        OfKey of_keys[4] = {};
+        for (u32 j = 0; j < 4 && asks(tile); ++j) of_keys[j] = of_key(p, batch, head, key + x + 16 * j);
+        if (asks(tile) && !is_known) {
+            for (u32 i = 0; i < 4; ++i) of_queries[i] = of_query(p, batch, head, row + y + 16 * i);
+            is_known = true;
+        }
         for (u32 i = 0; i < 4; ++i) {
             float most = NONE;
             for (u32 j = 0; j < 4; ++j) {
                 const float raw = raw_score(p, s[i][j]);
-                s[i][j] = scored(p, raw, tile, batch, head, row + y + 16 * i, key + x + 16 * j);
+                s[i][j] = scored(p, raw, tile, of_queries[i], of_keys[j], batch, head, row + y + 16 * i,
+                                 key + x + 16 * j);
                 most = larger(most, s[i][j]);
             }
             most = larger(largest[i], of_row<Max>(most));
@@ -237,6 +274,8 @@ __device__ __forceinline__ void probabilities(const PARAMS& p, u64 batch, u64 he
     const u64 group = head / (p.heads / p.groups);
     const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), k = MATRIX(k, batch, group, p.keys, p.depth);
     float s[4][4] = {}, dp[4][4] = {};
+    OfKey of_keys[4] = {};
+    for (u32 j = 0; j < 4 && asks(tile); ++j) of_keys[j] = of_key(p, batch, head, key + x + 16 * j);
     rows_by_rows(s, q, row, k, key, left, right);
     if (OF_SCORES) {
         const Matrix g = MATRIX(g, batch, head, p.queries, p.width), v = MATRIX(v, batch, group, p.keys, p.width);
@@ -249,14 +288,15 @@ __device__ __forceinline__ void probabilities(const PARAMS& p, u64 batch, u64 he
         const float lse =
             is_there ? ((const float*)p.lse)[batch * p.lse_s0 + head * p.lse_s1 + query * p.lse_s2] : NONE;
         const float delta = OF_SCORES && is_there ? ((const float*)p.delta)[n] : 0.0f;
+        const OfQuery known = asks(tile) ? of_query(p, batch, head, query) : OfQuery{};
         for (u32 j = 0; j < 4; ++j) {
             const u64 at = key + x + 16 * j;
             const float raw = raw_score(p, s[i][j]);
-            const float now = scored(p, raw, tile, batch, head, query, at);
+            const float now = scored(p, raw, tile, known, of_keys[j], batch, head, query, at);
             float value = now == NONE || lse == NONE ? 0.0f : expf(now - lse);
             if (OF_SCORES && is_there && at < p.keys) {
                 const float ds = __fmul_rn(value, __fadd_rn(dp[i][j], -delta));
-                value = now == NONE ? 0.0f : slope(p, raw, ds, batch, head, query, at);
+                value = now == NONE ? 0.0f : slope(p, raw, ds, known, of_keys[j], batch, head, query, at);
             }
             to[y + 16 * i][x + 16 * j] = value;
         }

@@ -21,6 +21,8 @@ __device__ __forceinline__ u32 first_tile(const void* memory) { return shared_ad
 __device__ __forceinline__ void begin_products() {}
 __device__ __forceinline__ void finish_products() {}
 __device__ __forceinline__ void publish() {}
+__device__ __forceinline__ void await_turn() {}
+__device__ __forceinline__ void pass_turn() {}
 
 __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -46,12 +48,12 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&a)[4], u32
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Begins to copy ROWS rows of a head from `row` on; rows that are not there are zeros.
+// Begins to copy ROWS rows of a head from `row` on, by THREADS threads; rows that are not there are zeros.
 template <u32 ROWS, u32 COLUMNS, u32 THREADS>
 __device__ __forceinline__ void begin_copy(u32 to, const Matrix& m, u64 row) {
     constexpr u32 CHUNKS = COLUMNS / 8;
 #pragma unroll
-    for (u32 e = threadIdx.x; e < ROWS * CHUNKS; e += THREADS) {
+    for (u32 e = threadIdx.x % THREADS; e < ROWS * CHUNKS; e += THREADS) {
         const u32 r = e / CHUNKS, c = e % CHUNKS;
         const bool is_there = row + r < m.rows;
         const u64 from = m.at + ((is_there ? row + r : 0) * m.row + c * 8) * sizeof(E::Bits);

@@ -27,15 +27,25 @@ __device__ __forceinline__ void finish_products() {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 
+// The two warpgroups of a block of queries take turns: while one multiplies, the other makes probabilities of its
+// scores. 2 % of the forward kernel (4096 tokens, heads of 128, causal, H100); dQ's, with less between its products, is
+// slower with it. Reads: PTX ISA 9.0, "barrier": the first arrives, the second waits.
+__device__ __forceinline__ void await_turn() {
+    if (threadIdx.x >= 128) asm volatile("barrier.sync 1, %0;" ::"n"(2 * QUERIES) : "memory");
+}
+__device__ __forceinline__ void pass_turn() {
+    if (threadIdx.x < 128) asm volatile("barrier.arrive 1, %0;" ::"n"(2 * QUERIES) : "memory");
+}
+
 // What was copied may be read by the tensor cores, after the block's barrier.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Begins to copy ROWS rows of a head from `row` on; rows that are not there are zeros.
+// Begins to copy ROWS rows of a head from `row` on, by THREADS threads; rows that are not there are zeros.
 template <u32 ROWS, u32 COLUMNS, u32 THREADS>
 __device__ __forceinline__ void begin_copy(u32 to, const Matrix& m, u64 row) {
     constexpr u32 CHUNKS = COLUMNS / 8;
 #pragma unroll
-    for (u32 e = threadIdx.x; e < ROWS * CHUNKS; e += THREADS) {
+    for (u32 e = threadIdx.x % THREADS; e < ROWS * CHUNKS; e += THREADS) {
         const u32 r = e / CHUNKS, c = e % CHUNKS;
         const bool is_there = row + r < m.rows;
         const u64 from = m.at + ((is_there ? row + r : 0) * m.row + c * 8) * sizeof(E::Bits);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use kernels::cuda::text_of;
 use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
@@ -37,6 +38,8 @@ enum Kind {
     Causal,
     Window(u32),
     Document,
+    Rows,    // documents of each sequence its own
+    Gathers, // the same documents, gathered more often than a card keeps
     Softcap,
     Alibi,        // causal
     Everything,   // softcap, ALiBi, causal, window, document
@@ -53,20 +56,8 @@ const NAMES: [&str; 4] = ["output", "wrt q", "wrt k", "wrt v"];
 impl Case {
     fn new(queries: usize, keys: usize, kind: Kind) -> Self {
         let (offset, apart) = (keys.saturating_sub(queries), queries % 2 == 1);
-        let element = Element::F32;
-        Self {
-            batch: 1,
-            heads: 2,
-            groups: 1,
-            queries,
-            keys,
-            depth: 8,
-            width: 8,
-            offset,
-            kind,
-            apart,
-            element,
-        }
+        let (element, batch) = (Element::F32, if kind == Kind::Rows { 2 } else { 1 });
+        Self { batch, heads: 2, groups: 1, queries, keys, depth: 8, width: 8, offset, kind, apart, element }
     }
 
     fn shapes(&self) -> [[usize; 4]; 4] {
@@ -118,7 +109,13 @@ impl Case {
 
     /// The document of each place.
     fn ids(&self) -> Vec<i32> {
-        (0..self.keys.max(self.queries + self.offset) as i32).map(|at| at * at / 5000).collect()
+        let rows = if self.kind == Kind::Rows { self.batch } else { 1 };
+        (0..(rows * self.row()) as i32).map(|at| at * at / 5000).collect()
+    }
+
+    /// Places of a sequence.
+    fn row(&self) -> usize {
+        self.keys.max(self.queries + self.offset)
     }
 
     fn is(&self, kinds: &[Kind]) -> bool {
@@ -139,7 +136,7 @@ impl Case {
     }
 
     fn has_documents(&self) -> bool {
-        self.is(&[Kind::Document, Kind::Everything])
+        self.is(&[Kind::Document, Kind::Rows, Kind::Gathers, Kind::Everything])
     }
 
     fn has_score(&self) -> bool {
@@ -216,7 +213,12 @@ impl Case {
             let local = |window| and(&causal(at), &sliding_window(at, window));
             match self.kind {
                 Kind::Window(window) => local(window),
-                Kind::Document => document(at, &at.extras[0]),
+                Kind::Document | Kind::Gathers => document(at, &at.extras[0]),
+                Kind::Rows => {
+                    let first = &at.batch * self.row() as f64;
+                    let [query, key] = [&at.query, &at.key].map(|at| &first + at);
+                    at.extras[0].gather(&query).equal(&at.extras[0].gather(&key))
+                }
                 Kind::Everything => and(&local(90), &document(at, &at.extras[0])),
                 Kind::Positive => at.score.like(0.0).less(&at.score),
                 Kind::PerHead(window) => {
@@ -347,8 +349,16 @@ impl Case {
             parts.push(w.less(query, after));
         }
         if self.has_documents() {
-            let [a, b] = [query, key].map(|at| w.op(Op::Gather { input: 1, element: Element::I32, at }));
-            parts.push(w.op(Op::Compare(Compare::Equal, a, b)));
+            let mut places = [query, key];
+            if self.kind == Kind::Rows {
+                let (batch, row) = (w.op(Op::Coordinate(0)), w.op(Op::Whole(self.row() as i32)));
+                let first = w.two(Binary::Mul, batch, row);
+                places = places.map(|at| w.two(Binary::Add, first, at));
+            }
+            for _ in 0..if self.kind == Kind::Gathers { 9 } else { 1 } {
+                let [a, b] = places.map(|at| w.op(Op::Gather { input: 1, element: Element::I32, at }));
+                parts.push(w.op(Op::Compare(Compare::Equal, a, b)));
+            }
         }
         match self.kind {
             Kind::Positive => {
@@ -538,10 +548,12 @@ impl Case {
 }
 
 /// Each kind of program but the plainest mask.
-const PROGRAMS: [Kind; 9] = [
+const PROGRAMS: [Kind; 11] = [
     Kind::Window(1),
     Kind::Window(70),
     Kind::Document,
+    Kind::Rows,
+    Kind::Gathers,
     Kind::Softcap,
     Kind::Alibi,
     Kind::Everything,
@@ -671,6 +683,8 @@ fn attention_in_f16_and_bf16_is_its_definition() {
         Kind::Causal,
         Kind::Window(70),
         Kind::Document,
+        Kind::Rows,
+        Kind::Gathers,
         Kind::Everything,
         Kind::PerHead(40),
         Kind::Blind,
@@ -688,6 +702,32 @@ fn attention_in_f16_and_bf16_is_its_definition() {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
+}
+
+#[test]
+fn heads_that_share_keys_add_up_over_many_tiles() {
+    for (kind, groups) in [(Kind::Document, 2), (Kind::Rows, 1), (Kind::Everything, 2)] {
+        let case = Case { heads: 4, groups, depth: 128, width: 128, ..Case::new(520, 520, kind) };
+        hold_narrow(&Case { element: Element::Bf16, ..case });
+    }
+}
+
+#[test]
+fn a_card_gathers_documents_once_a_row_not_once_a_score() {
+    let gathers = |kind| {
+        let text = text_of(&Case::new(127, 200, kind).plan(), (9, 0)).expect("sound");
+        let of =
+            |head: &str| text.split(head).nth(1).and_then(|rest| rest.split("\n}\n").next()).map_or(0, count);
+        ["MaskOfQuery mask_of_query(", "MaskOfKey mask_of_key(", "bool mask("].map(of)
+    };
+    assert_eq!(gathers(Kind::Document), [1, 1, 0]);
+    assert_eq!(gathers(Kind::Rows), [1, 1, 0]);
+    assert_eq!(gathers(Kind::Gathers), [0, 0, 18]);
+}
+
+/// Reads of memory in a function's text.
+fn count(text: &str) -> usize {
+    text.matches("fetch<").count()
 }
 
 const SIZES: [usize; 9] = [1, 2, 63, 64, 65, 127, 128, 129, 200];

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::params::{KernelParams, Param};
-use super::text::{self, Lanes};
-use super::{Grid, NamedKernel};
+use super::score::{MASK, Programs, SCORE, SLOPE, Side, own_inputs};
+use super::{Grid, NamedKernel, text};
 use crate::plan::{Attention, AttentionGrad, Memory, View};
-use crate::tile::{Element, Index, Op, Program, Value};
+use crate::tile::{Element, Index, Op, Program};
 
 /// The template on tensor cores, with what comes before it.
 const COPY: &str = include_str!("../../../cu/attention_copy.cuh");
@@ -23,11 +23,6 @@ const TILE: usize = 64;
 
 /// Threads of a block of every kernel here.
 const THREADS: u32 = 256;
-
-/// Which program of an attention a fault is in: added to the step's id.
-pub(super) const SCORE: usize = 0;
-pub(super) const MASK: usize = 1;
-pub(super) const SLOPE: usize = 2;
 
 /// The kernels of a step, in order, and the bytes of scratch memory that they share.
 pub(super) struct Kernels {
@@ -49,8 +44,9 @@ pub(super) fn forward(
     step_id: usize,
     limits: Limits,
 ) -> Kernels {
-    let tiles = limits.tiles(attention, &[output], false);
-    let mut writer = Writer::new(attention, None, tiles);
+    let programs = programs(attention, None);
+    let tiles = limits.tiles(attention, &Programs::new(attention, programs), &[output], false);
+    let mut writer = Writer::new(attention, programs, tiles);
     writer.tensor("o", output);
     if let Some(lse) = lse {
         writer.tensor("lse", lse);
@@ -73,8 +69,9 @@ pub(super) fn backward(grad: &AttentionGrad, step_id: usize, limits: Limits) -> 
     let of = &grad.attention;
     let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().flatten();
     let views: Vec<&View> = [&grad.grad, &grad.output].into_iter().chain(wrt).collect();
-    let tiles = limits.tiles(of, &views, true);
-    let mut writer = Writer::new(of, Some(grad), tiles);
+    let programs = programs(of, Some(grad));
+    let tiles = limits.tiles(of, &Programs::new(of, programs), &views, true);
+    let mut writer = Writer::new(of, programs, tiles);
     let read = [("o", Some(&grad.output)), ("lse", Some(&grad.lse)), ("g", Some(&grad.grad))];
     let written = [("dq", grad.wrt_q.as_ref()), ("dk", grad.wrt_k.as_ref()), ("dv", grad.wrt_v.as_ref())];
     for (name, view) in read.into_iter().chain(written) {
@@ -105,7 +102,7 @@ pub(super) fn backward(grad: &AttentionGrad, step_id: usize, limits: Limits) -> 
         }
         if of_keys {
             let blocks = of.batch * of.groups * of.keys.div_ceil(tiles.own_keys);
-            let threads = 2 * tiles.own_keys as u32;
+            let threads = (2 * tiles.own_keys * tiles.split) as u32;
             kernels.push(("attention_tiles_dkv", blocks, threads, tiles.shared_of_keys(of)));
         }
     } else {
@@ -117,6 +114,12 @@ pub(super) fn backward(grad: &AttentionGrad, step_id: usize, limits: Limits) -> 
         }
     }
     writer.finish(step_id, queries * size_of::<f32>(), kernels)
+}
+
+/// The programs of the score, the mask and the slope.
+fn programs<'a>(attention: &'a Attention, grad: Option<&'a AttentionGrad>) -> [Option<&'a Program>; 3] {
+    let slope = grad.and_then(|grad| grad.slope.as_deref());
+    [attention.score.as_deref(), attention.mask.as_deref(), slope]
 }
 
 /// The largest depth and width on tensor cores.
@@ -159,6 +162,10 @@ struct Tiles {
     keys: usize,
     /// Keys of a block of dK and dV.
     own_keys: usize,
+    /// Teams of threads that share the tiles of such a block.
+    split: usize,
+    /// Bytes that programs keep of a query, and of a key.
+    kept: [usize; 2],
 }
 
 impl Tiles {
@@ -173,21 +180,21 @@ impl Tiles {
     /// Bytes of shared memory of the forward kernel.
     fn shared_of_forward(self, of: &Attention) -> usize {
         let own = self.before() + self.rows(self.queries, of.depth);
-        own + 2 * self.pair(of, self.keys) + list(of.keys.div_ceil(self.keys))
+        own + 2 * (self.pair(of, self.keys) + self.keys * self.kept[1]) + list(of.keys.div_ceil(self.keys))
     }
 
     /// Bytes of shared memory of the kernel of dQ.
     fn shared_of_queries(self, of: &Attention) -> usize {
         let own = self.before() + self.pair(of, self.queries);
-        own + 2 * self.pair(of, self.keys) + list(of.keys.div_ceil(self.keys))
+        own + 2 * (self.pair(of, self.keys) + self.keys * self.kept[1]) + list(of.keys.div_ceil(self.keys))
     }
 
     /// Bytes of shared memory of the kernel of dK and dV.
     fn shared_of_keys(self, of: &Attention) -> usize {
-        let per_query = 2 * 2 * OF_QUERIES * size_of::<f32>(); // L and delta
+        let per_query = 2 * size_of::<f32>() + self.kept[0]; // L and delta
         let tiles = of.heads / of.groups.max(1) * of.queries.div_ceil(OF_QUERIES);
         let own = self.before() + self.pair(of, self.own_keys);
-        own + 2 * self.pair(of, OF_QUERIES) + per_query + list(tiles)
+        own + 2 * self.split * (self.pair(of, OF_QUERIES) + OF_QUERIES * per_query) + list(tiles)
     }
 
     /// A tile of queries, or of keys, and the like of their gradients or values.
@@ -231,7 +238,7 @@ pub(super) struct Limits {
 impl Limits {
     /// How an attention that writes, or reads, some views more is cut on tensor cores, if it can be: by the best
     /// instructions whose shared memory there is.
-    fn tiles(self, of: &Attention, views: &[&View], is_grad: bool) -> Option<Tiles> {
+    fn tiles(self, of: &Attention, programs: &Programs<'_>, views: &[&View], is_grad: bool) -> Option<Tiles> {
         let is_hopper = self.capability == (9, 0) && is_for_wgmma(of);
         let cores = [is_hopper.then_some(TensorCores::Wgmma), Some(TensorCores::Mma)].into_iter().flatten();
         let bytes = |tiles: Tiles| {
@@ -241,13 +248,18 @@ impl Limits {
                 tiles.shared_of_forward(of)
             }
         };
-        let cut = cores.map(|cores| self.cut(of, cores, is_grad));
-        cut.into_iter().find(|tiles| self.allow(of, views) && self.shared_bytes >= bytes(*tiles))
+        let kept = [Side::Query, Side::Key].map(|side| programs.kept_bytes(side));
+        let mut cuts = cores.flat_map(|cores| {
+            let cut = Tiles { kept, ..self.cut(of, cores, is_grad) };
+            [cut, Tiles { split: 1, ..cut }]
+        });
+        cuts.find(|tiles| self.allow(of, views) && self.shared_bytes >= bytes(*tiles))
     }
 
     /// The cut for some instructions. By `mma.sync`, blocks of dK and dV have half as many keys where larger ones would
     /// be too few to keep every multiprocessor at work to the end, since causal blocks differ in length; by `wgmma`,
-    /// small ones are as fast where there are many (8192 tokens, 32 heads of 128, causal, on an H200).
+    /// small ones are as fast where there are many (8192 tokens, 32 heads of 128, causal, on an H200). With long rows
+    /// a multiprocessor has registers for 8 of its warps: those of one block, not of two.
     fn cut(self, of: &Attention, cores: TensorCores, is_grad: bool) -> Tiles {
         let is_long = of.depth.max(of.width) > 64;
         let keys = match (cores, is_grad) {
@@ -257,7 +269,8 @@ impl Limits {
         };
         let blocks = of.batch * of.groups * of.keys.div_ceil(128);
         let own_keys = if cores == TensorCores::Wgmma || blocks < 4 * self.sms { 64 } else { 128 };
-        Tiles { cores, queries: 128, keys, own_keys }
+        let split = if cores == TensorCores::Wgmma && is_long { 2 } else { 1 };
+        Tiles { cores, queries: 128, keys, own_keys, split, kept: [0; 2] }
     }
 
     /// Whether an attention that writes, or reads, some views more can be computed on tensor cores.
@@ -291,7 +304,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>, tiles: Option<Tiles>) -> Self {
+    fn new(attention: &'a Attention, programs: [Option<&'a Program>; 3], tiles: Option<Tiles>) -> Self {
         let mut params = KernelParams::default();
         let Attention { batch, heads, groups, queries, keys, depth, width, .. } = *attention;
         let plain = |size: usize| size.div_ceil(TILE);
@@ -312,8 +325,6 @@ impl<'a> Writer<'a> {
         for (name, size) in sizes {
             params.number(name, size);
         }
-        let slope = grad.and_then(|grad| grad.slope.as_deref());
-        let programs = [attention.score.as_deref(), attention.mask.as_deref(), slope];
         let reads_score = |mask: &Program| mask.ops.iter().any(|op| matches!(op, Op::Load { input: 0, .. }));
         let has_map = programs[MASK].is_some_and(|mask| !reads_score(mask));
         let mut writer = Self { attention, defines: String::new(), params, programs, has_map, tiles };
@@ -389,7 +400,8 @@ impl<'a> Writer<'a> {
             self.params.number(name, size);
         }
         let tiles: usize = map.iter().map(|(_, size)| size).product();
-        let first = self.has_map.then_some(("attention_map", tiles, THREADS, 0));
+        let [lines, columns] = [map[..3].iter().map(|(_, size)| size).product::<usize>(), map[3].1];
+        let first = self.has_map.then_some(("attention_map", lines * columns.div_ceil(8), THREADS, 0));
         let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| NamedKernel {
             name: format!("{name}_KERNEL"),
             grid: Grid { blocks, threads, shared_bytes: shared_bytes as u32 },
@@ -400,7 +412,7 @@ impl<'a> Writer<'a> {
     }
 
     fn text(&self) -> String {
-        let functions: String = (0..3).map(|which| self.function(which)).collect();
+        let functions = Programs::new(self.attention, self.programs).text();
         let macros = [
             "NAME", "PARAMS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK",
         ];
@@ -416,6 +428,7 @@ impl<'a> Writer<'a> {
             "QUERIES",
             "KEYS",
             "OWN_KEYS",
+            "SPLIT",
         ];
         let undo = macros.iter().chain(&more).fold(String::new(), |mut text, name| {
             let _ = writeln!(text, "#undef {name}");
@@ -423,13 +436,14 @@ impl<'a> Writer<'a> {
         });
         let Attention { depth, width, .. } = *self.attention;
         let tiles = self.tiles.map_or_else(String::new, |tiles| {
-            let Tiles { cores, queries, keys, own_keys } = tiles;
+            let Tiles { cores, queries, keys, own_keys, split, .. } = tiles;
             let sizes = [
                 ("DEPTH", depth),
                 ("WIDTH", width),
                 ("QUERIES", queries),
                 ("KEYS", keys),
                 ("OWN_KEYS", own_keys),
+                ("SPLIT", split),
             ];
             let defines = sizes.map(|(name, size)| format!("#define {name} {size}\n")).concat();
             format!("{defines}{COPY}{}{TILES}", cores.text())
@@ -442,36 +456,6 @@ impl<'a> Writer<'a> {
             self.defines
         )
     }
-
-    /// A program as a function of a score and its place.
-    fn function(&self, which: usize) -> String {
-        let (name, kind, extra) = match which {
-            SCORE => ("score", "float", ""),
-            MASK => ("mask", "bool", ""),
-            _ => ("slope", "float", "float ds, "),
-        };
-        let head = format!(
-            "__device__ __forceinline__ {kind} {name}(const PARAMS& p, float s, {extra}u64 batch, u64 head, u64 query, \
-             u64 key) {{\n"
-        );
-        let Some(program) = self.programs[which] else {
-            let same = ["s", "true", "ds"][which];
-            return format!("{head}return {same};\n}}\n");
-        };
-        let (lanes, whole) = (Score { which }, program.kinds());
-        let statements = (0..program.ops.len()).fold(String::new(), |mut text, number| {
-            let _ = writeln!(text, "{}", text::statement(&lanes, program, &whole, number));
-            text
-        });
-        let value = program.stores[0].value;
-        let value = if which == MASK { format!("v{value} != 0") } else { format!("v{value}") };
-        format!("{head}{statements}return {value};\n}}\n")
-    }
-}
-
-/// How many inputs of a program are the score and its gradient.
-fn own_inputs(which: usize) -> usize {
-    if which == SLOPE { 2 } else { 1 }
 }
 
 /// Whether a mask's values depend on the index along a dimension.
@@ -481,52 +465,4 @@ fn varies(mask: &Program, extras: &[View], dim: usize) -> bool {
         Op::Load { input, index: Index::View, .. } if input > 0 => extras[input - 1].strides[dim] != 0,
         _ => false, // one element for all, or made of other values
     })
-}
-
-/// A place among the scores.
-struct Score {
-    which: usize,
-}
-
-impl Score {
-    fn extra(&self, input: usize) -> usize {
-        input - own_inputs(self.which)
-    }
-}
-
-impl Lanes for Score {
-    fn leaf(&self, _: Value, op: &Op) -> String {
-        match *op {
-            Op::Load { input: 0, .. } => "s".into(),
-            Op::Load { input: 1, .. } if self.which == SLOPE => "ds".into(),
-            Op::Load { input, element, index: Index::View } => {
-                let (extra, element) = (self.extra(input), text::element(element));
-                let x = format!("p.x{extra}_{element}");
-                format!(
-                    "fetch<{element}>({x}, batch * {x}_s0 + head * {x}_s1 + query * {x}_s2 + key * {x}_s3)"
-                )
-            }
-            Op::Load { input, element, .. } => {
-                format!("fetch<{}>({}, 0)", text::element(element), self.base(input))
-            }
-            Op::Coordinate(dim) => format!("(int){}", ["batch", "head", "query", "key"][dim]),
-            _ => unreachable!("the plan's check lets no other operation read memory here"),
-        }
-    }
-
-    fn base(&self, input: usize) -> String {
-        format!("p.x{}", self.extra(input))
-    }
-
-    fn limit(&self, input: usize, element: Element) -> String {
-        format!("p.x{}_bytes / {}", self.extra(input), element.bytes())
-    }
-
-    fn lane(&self) -> String {
-        "((batch * p.heads + head) * p.queries + query) * p.keys + key".into()
-    }
-
-    fn step_id(&self) -> String {
-        format!("(u32)p.step_id + {}", self.which)
-    }
 }

@@ -14,7 +14,7 @@ use super::super::error::CudaError;
 use super::super::memory::Allocation;
 use super::super::order::Stream;
 use super::super::probe::Gpu;
-use super::attention::{MASK, SCORE, SLOPE};
+use super::score::{MASK, SCORE, SLOPE};
 use crate::error::DeviceError;
 use crate::plan::{Attention, Plan, Step};
 use crate::tile::{Op, Program};

@@ -3,7 +3,7 @@
 //! ```text
 //! passes      a tile program's schedule as CUDA C++, flat or in rows       text: its operations as statements
 //! products    cuBLASLt (../blas.rs), or the room's own kernel              params: a kernel's one argument
-//! attention   one template, an attention's programs spliced in
+//! attention   one template, an attention's programs spliced in: score
 //! scatter     rows added up in their order
 //! call        A's dequantiser, a kernel of the attempt's
 //! ```
@@ -25,6 +25,7 @@ pub(super) mod fault;
 mod params;
 mod passes;
 mod products;
+mod score;
 mod text;
 
 use std::collections::HashMap;
