@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Compilation   attention that has no step   rewrite::attend        in simpler operations, with C.8's programs
-//!               prune, join, widen, prune    C.3, join, decompose   sums of padded tensors; products between casts
+//!               prune, join, merge           C.3, join, merge       sums of padded tensors; products of one factor
+//!               widen, prune                 decompose, C.3         products between casts
 //!               collectives                  rewrite::collective    as operations that have a step
 //!               donated inputs               memory::donate         each has an output of its own
 //! rematerialise remat                        rewrite::remat         what is computed again instead of kept
@@ -42,7 +43,7 @@ use crate::memory::profile::{self, MemoryProfile};
 use crate::memory::reuse;
 use crate::rewrite::collective::{self, Lowered};
 use crate::rewrite::remat::{self, RematPolicy, Rematerialised};
-use crate::rewrite::{self, decompose, join};
+use crate::rewrite::{self, decompose, join, merge};
 use crate::tune::Tuned;
 
 /// Why a graph cannot be compiled or run.
@@ -141,7 +142,8 @@ pub struct Options {
     /// rounded, as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
     pub narrow_attention: bool,
     /// Whether the device runs steps that do not wait for each other side by side. Then memory that is free again is
-    /// left alone for a while, where that takes few bytes more: see [`arena::apart`]. The session asks the device.
+    /// left alone for a while, where that takes few bytes more: see [`arena::apart`]. The session asks the device. With
+    /// [`remat_layers`](Self::remat_layers) bytes are what is short, and none are left alone.
     pub side_by_side: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
@@ -359,7 +361,8 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
     };
     let pruned = prune(graph)?;
     let joined = if options.prune { join::join_padded(&pruned).map_err(Error::Graph)? } else { pruned };
-    prune(decompose::upcast_contractions(&joined, options.narrow_attention).map_err(Error::Graph)?)
+    let merged = if options.fuse { merge::merge_products(&joined).map_err(Error::Graph)? } else { joined };
+    prune(decompose::upcast_contractions(&merged, options.narrow_attention).map_err(Error::Graph)?)
 }
 
 /// Fuses a graph and plans its memory.
@@ -385,7 +388,9 @@ fn plan_memory<'a>(
     let lives = lives(sized, &fused);
     let arena = match options {
         Options { place: false, .. } => arena::without_reuse(&lives),
-        Options { side_by_side: true, cap, .. } => arena::apart(&lives, cap, |lives| passes.place(lives)),
+        Options { side_by_side: true, remat_layers: false, cap, .. } => {
+            arena::apart(&lives, cap, |lives| passes.place(lives))
+        }
         Options { .. } => passes.place(&lives),
     };
     match arena::fault(&lives, &arena) {

@@ -55,18 +55,40 @@ impl Graph {
     where
         W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
     {
-        let mut to = Graph::new(&self.name);
-        to.known.clone_from(&self.known);
-        self.rewrite_onto(to, write)
+        self.rewrite_onto(self.empty(), write)
+    }
+
+    /// [`rewrite`](Self::rewrite) in another order, of every node once, in which each comes after its inputs.
+    ///
+    /// Fails as that does, and where a node comes before its inputs.
+    pub fn rewrite_in<W>(&self, order: &[Id], write: W) -> Result<Rewritten, Error>
+    where
+        W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
+    {
+        self.written(self.empty(), order.iter().copied(), write)
+    }
+
+    /// A graph of that name and those facts, and nothing else.
+    fn empty(&self) -> Graph {
+        let mut empty = Graph::new(&self.name);
+        empty.known.clone_from(&self.known);
+        empty
     }
 
     /// [`rewrite`](Self::rewrite) onto a graph that is there: its nodes, outputs and facts stay.
-    pub fn rewrite_onto<W>(&self, to: Graph, mut write: W) -> Result<Rewritten, Error>
+    pub fn rewrite_onto<W>(&self, to: Graph, write: W) -> Result<Rewritten, Error>
+    where
+        W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
+    {
+        self.written(to, self.ids(), write)
+    }
+
+    fn written<W>(&self, to: Graph, order: impl Iterator<Item = Id>, mut write: W) -> Result<Rewritten, Error>
     where
         W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
     {
         let mut rewrite = Rewrite::new(self, to);
-        for id in self.ids() {
+        for id in order {
             rewrite.current = id;
             rewrite.place[id.0 as usize] = write(&mut rewrite, id)?;
         }

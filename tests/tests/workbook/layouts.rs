@@ -6,15 +6,17 @@ use challenges::graph::{Compile as _, Solution};
 use compiler::compile::{Level, Options, compile};
 use compiler::ir::arena::{Arena, Life, apart, fault};
 use compiler::rewrite::join::join_padded;
+use kernels::plan::Step;
 use proptest::prelude::*;
-use reference::graph::{Array, Attention, Binary, Builder, Dtype, Graph, Op, Tape, Tensor, Type};
+use reference::grad;
+use reference::graph::{Array, Attention, Binary, Builder, Dtype, Graph, Id, Op, Tape, Tensor, Type};
 use tests::graphs::Case;
 use tests::one_graph::CPU;
 
 use crate::compiled::{Runner, agrees_everywhere};
 
 /// A graph with drawn values of two bits and a sign, which no type rounds.
-fn case(write: impl FnOnce(&Tape)) -> Case {
+pub(crate) fn case(write: impl FnOnce(&Tape)) -> Case {
     let builder = Builder::new("layouts");
     write(builder.tape());
     let graph = builder.finish().expect("shapes fit");
@@ -282,6 +284,70 @@ fn a_plan_whose_memory_rests_computes_the_same() {
         runner.and_then(|mut runner| runner.run(&case.values())).unwrap_or_else(|error| panic!("{error}"))
     };
     assert_eq!(run(apart), run(packed));
+}
+
+/// A case whose first output is a loss, with the gradients of all inputs.
+fn with_gradients(mut case: Case) -> Case {
+    let loss = case.graph.outputs()[0].1;
+    let (names, ids): (Vec<String>, Vec<Id>) =
+        case.graph.inputs().map(|(name, id)| (format!("grad.{name}"), id)).unzip();
+    let gradients = grad::differentiate(&mut case.graph, loss, &ids).expect("a scalar");
+    names.into_iter().zip(gradients).for_each(|(name, id)| case.graph.output(name, id));
+    case
+}
+
+/// An MLP of 24 rows, 64 wide inside, and the gradients of its loss by all of its weights.
+fn mlp(dtype: Dtype) -> Case {
+    with_gradients(case(|tape| {
+        let weight = |name: &str, shape: [i64; 2]| tape.input(name, dtype, shape);
+        let x = weight("x", [24, 32]);
+        let [gate, up] = ["gate", "up"].map(|name| x.matmul(&weight(name, [32, 64])));
+        let inner = &(&gate * &gate.sigmoid()) * &up;
+        let y = inner.matmul(&weight("down", [64, 32])).cast(Dtype::F32);
+        tape.output("loss", &(&y * &y).sum(1).sum(0).reshape([] as [i64; 0]));
+    }))
+}
+
+/// What is computed again for a gradient is computed by the pass that computes a gradient from the same, and the product
+/// that reads it comes after that pass.
+#[test]
+fn what_is_computed_again_waits_for_the_gradient_beside_it() {
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let case = mlp(dtype);
+        steps(&case);
+        let compiled = compile(&Solution, &case.graph, &BTreeMap::new(), Level::O2.options());
+        let compiled = compiled.expect("it compiles");
+        assert!(compiled.rematerialised.nodes > 0, "{dtype:?}: nothing is computed again");
+        let is_wide = |step: &&Step| matches!(step, Step::Pass { space, .. } if space.iter().product::<usize>() == 24 * 64);
+        let wide = compiled.plan().steps.iter().filter(is_wide).count();
+        assert_eq!(wide, 2, "{dtype:?}: one forward, one backward");
+    }
+}
+
+/// What a norm computes again for its gradient is stored for the product that reads it, and for nothing else: the pass
+/// that differentiates it reads what that is computed from.
+#[test]
+fn what_a_pass_can_compute_from_what_it_reads_is_not_stored_for_it() {
+    let case = with_gradients(case(|tape| {
+        let [x, w] = [("x", 24), ("w", 32)].map(|(name, rows)| tape.input(name, Dtype::F32, [rows, 32]));
+        let h = x.exp();
+        let scale = &(&h * &h).mean(1).sqrt();
+        let y = (&h / scale).matmul(&w);
+        tape.output("loss", &(&y * &y).sum(1).sum(0).reshape([] as [i64; 0]));
+    }));
+    steps(&case);
+    let compiled = compile(&Solution, &case.graph, &BTreeMap::new(), Level::O2.options());
+    let compiled = compiled.expect("it compiles");
+    let passes = compiled.plan().steps.iter().filter_map(|step| match step {
+        Step::Pass { outputs, .. } => Some(outputs.len()),
+        _ => None,
+    });
+    let stored: Vec<usize> = passes.collect();
+    assert_eq!(
+        stored,
+        [2, 2, 1, 2],
+        "forward a root and the rows, backward the rows again and their gradient"
+    );
 }
 
 /// In a narrow type a factor is taken into the product where nothing is rounded for it: steps of `(x * factor) w`.

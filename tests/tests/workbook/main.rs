@@ -52,6 +52,7 @@ mod loss_guards;
 mod loss_scale;
 mod lse;
 mod markers;
+mod merged;
 mod modules;
 mod notebook;
 mod on_ranks;

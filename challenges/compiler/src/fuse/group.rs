@@ -5,6 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use super::Part;
 use super::emit::Kernel;
 
+/// The most groups that wait for a later pass, the one whose work it does among them.
+const FEW: usize = 8;
+
 /// A part that may still grow.
 #[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
 pub(super) enum FusionGroup {
@@ -26,6 +29,11 @@ impl FusionGroup {
             FusionGroup::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
             FusionGroup::Whole(part) => part.writes(),
         }
+    }
+
+    /// Whether ranks exchange something in it, for which all of them need it at the same place.
+    fn is_transfer(&self) -> bool {
+        matches!(self, FusionGroup::Whole(Part::Start(_) | Part::Wait(_)))
     }
 
     /// The buffers that it reads.
@@ -100,6 +108,39 @@ impl FusionGroups {
         self.push(FusionGroup::Pass(pass));
     }
 
+    /// The pass at a place and what has to come after it, if that is little, leaves what ranks do together where it is,
+    /// and writes nothing that another pass reads.
+    pub(super) fn waiting(&self, place: usize, before: &Kernel) -> Option<Vec<usize>> {
+        let mut waiting = vec![place];
+        let own: BTreeSet<usize> = self.all[place].writes().into_iter().collect();
+        let mut touched = own.clone();
+        for (later, group) in self.all.iter().enumerate().skip(place + 1) {
+            let writes = group.writes();
+            if group.reads().iter().chain(&writes).any(|buffer| touched.contains(buffer)) {
+                waiting.push(later);
+                touched.extend(writes);
+                if waiting.len() > FEW || group.is_transfer() {
+                    return None;
+                }
+            }
+        }
+        touched.retain(|buffer| !own.contains(buffer));
+        let is_needed = before.inputs.iter().any(|input| touched.contains(&input.buffer));
+        (!is_needed).then_some(waiting)
+    }
+
+    /// Takes the first of the places away and puts a pass that does its work too at the end, and the others after it.
+    pub(super) fn delay(&mut self, waiting: &[usize], pass: Kernel) {
+        let (last, mut kept) = (std::mem::take(&mut self.all), Vec::new());
+        for (place, group) in last.into_iter().enumerate() {
+            if waiting.contains(&place) { kept.push(group) } else { self.all.push(group) }
+        }
+        self.all.push(FusionGroup::Pass(pass));
+        self.all.extend(kept.into_iter().skip(1));
+        self.written.clear();
+        (0..self.all.len()).for_each(|place| self.note(place));
+    }
+
     pub(super) fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
         let all = self.written.values_mut();
         all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
@@ -141,6 +182,11 @@ impl Readers {
         for buffer in group.reads() {
             self.0.entry(buffer).or_default().remove(&place);
         }
+    }
+
+    /// The groups that read a buffer.
+    pub(super) fn of_buffer(&self, buffer: usize) -> impl Iterator<Item = usize> {
+        self.0.get(&buffer).into_iter().flatten().copied()
     }
 
     /// Whether no other group reads a buffer.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernels::plan::contiguous;
 use kernels::tile::Element;
-use reference::graph::{Dtype, Id, Op};
+use reference::graph::{Class, Dtype, Id, Op};
 
 use crate::contract::Compile;
 use crate::ir::code;
@@ -149,6 +149,9 @@ pub fn fuse(
     for (sum, input) in onto {
         fused.layouts.insert(sum, fused.layouts[&input].clone());
     }
+    if !unfused {
+        place_in_concatenations(sized, &terms, &mut fused);
+    }
     loop {
         let missing = match job.arrange(&fused, &mut alone) {
             Ok(fused) => return Ok(fused),
@@ -264,6 +267,7 @@ impl Fusion<'_> {
             if self.unite(&fused, &mut groups) {
                 self.drop_private(&mut fused, &mut groups);
             }
+            self.drop_repeated(&mut fused, &mut groups);
         }
         fused.parts = groups.all.into_iter().map(FusionGroup::finish).collect();
         let waits = collective::last_waits(self.sized, &fused.parts);
@@ -283,7 +287,9 @@ impl Fusion<'_> {
         let layout = placed.layouts[&id].clone();
         let op = &self.sized.graph.node(id).op;
         if let Op::Concat { dim } = op {
-            return pieces(self.sized, id, *dim, &layout);
+            let lies_there = |root: &Root| placed.layouts.get(&root.node) == Some(&root.layout);
+            let pieces = pieces(self.sized, id, *dim, &layout).into_iter();
+            return pieces.filter(|root| !lies_there(root)).collect();
         }
         if is_anchor(op) { Vec::new() } else { vec![Root { node: id, layout }] }
     }
@@ -305,7 +311,10 @@ impl Fusion<'_> {
         id: Id,
         term: &Term,
     ) -> Result<(), (Id, LowerError)> {
-        let to = Layout { strides: term.strides.clone(), ..fused.layouts[&term.sum].clone() };
+        let mut to = fused.layouts[&term.sum].clone();
+        if !is_whole(self.sized, id, term) {
+            to.strides.clone_from(&term.strides); // a sum that lies in a concatenation has whole terms
+        }
         groups.push(FusionGroup::Whole(product(self.sized, fused, id, to, Some(term))?));
         Ok(())
     }
@@ -485,9 +494,40 @@ impl Fusion<'_> {
                 return anywhere.into_iter().for_each(|free| groups.advance(free, place));
             }
         }
-        if !self.beside(fused, groups, root, &alone) {
+        if !self.beside(fused, groups, root, &alone) && !self.delay(fused, groups, root, &alone) {
             groups.push(FusionGroup::Pass(alone));
         }
+    }
+
+    /// Whether there is a reduction among nodes. Another pass may take a sum in another order, and what is computed again
+    /// keeps its bits.
+    fn adds_up<'n>(&self, nodes: impl IntoIterator<Item = &'n Id>) -> bool {
+        nodes.into_iter().any(|id| self.sized.graph.node(*id).op.class() == Class::Reduction)
+    }
+
+    /// Lets a pass do the work of an earlier one that reads the same and can wait for it; whether there is one. What
+    /// reads the earlier one's results waits with it, if it is little and nothing here needs it: so a layer's
+    /// activation is computed again by the pass that differentiates it, and the products that read it come after.
+    fn delay(&self, fused: &Fused, groups: &mut FusionGroups, root: &Root, alone: &Kernel) -> bool {
+        if self.unfused {
+            return false;
+        }
+        for place in (0..groups.all.len()).rev() {
+            let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
+            let touches = |input: &&Layout| pass.inputs.iter().chain(&pass.outputs).any(|own| own == *input);
+            let shares = alone.inputs.iter().filter(touches).any(|input| is_of_each(input, pass));
+            let is_alike = pass.space == alone.space && pass.roots.len() < OUTPUTS && shares;
+            let is_again = scope::since(self.sized.graph, &pass.nodes).is_some();
+            if !is_alike || !is_again || self.adds_up(&pass.nodes) {
+                continue;
+            }
+            let Some(waiting) = groups.waiting(place, alone) else { continue };
+            if let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root)) {
+                groups.delay(&waiting, joined);
+                return true;
+            }
+        }
+        false
     }
 
     /// Lets another pass of the same shape do the work of a small one, to save a launch; whether there is one. Both
@@ -598,6 +638,49 @@ impl Fusion<'_> {
         }
     }
 
+    /// Takes away the buffers of what is computed again where every pass that reads one can compute it from what it
+    /// reads anyway.
+    fn drop_repeated(&self, fused: &mut Fused, groups: &mut FusionGroups) {
+        let mut readers = Readers::of(&groups.all);
+        for place in 0..groups.all.len() {
+            let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
+            let is_again = |root: &&Root| {
+                let own = fused.layouts.get(&root.node) == Some(&root.layout);
+                own && scope::is_remat(self.sized.graph.node(root.node)) && !self.sized.is_output(root.node)
+            };
+            for root in pass.roots.iter().filter(is_again).cloned().collect::<Vec<_>>() {
+                let touch = readers.of_buffer(root.layout.buffer).chain([place]).collect();
+                let Some(less) = self.without_buffer(fused, groups, &touch, &root) else { continue };
+                fused.layouts.remove(&root.node);
+                for (at, pass) in less {
+                    groups.all[at] = FusionGroup::Pass(pass);
+                }
+                readers = Readers::of(&groups.all);
+            }
+        }
+    }
+
+    /// The passes at the places that touch a root's buffer without that buffer, if none of them reads anything more.
+    fn without_buffer(
+        &self,
+        fused: &Fused,
+        groups: &FusionGroups,
+        touch: &BTreeSet<usize>,
+        root: &Root,
+    ) -> Option<Vec<(usize, Kernel)>> {
+        let mut layouts = fused.layouts.clone();
+        layouts.remove(&root.node);
+        let less = |at: &usize| {
+            let FusionGroup::Pass(old) = &groups.all[*at] else { return None };
+            let roots: Vec<Root> = old.roots.iter().filter(|own| *own != root).cloned().collect();
+            let new = emit::kernel(self.passes, self.sized, &layouts, &roots).ok()?;
+            let is_less = new.inputs.iter().all(|input| old.inputs.contains(input));
+            let is_same = !self.adds_up(new.nodes.difference(&old.nodes));
+            (!roots.is_empty() && is_less && is_same && new.program.ops.len() <= LONG).then_some((*at, new))
+        };
+        touch.iter().map(less).collect()
+    }
+
     /// A pass for some roots without the buffers of others, which are gone then.
     fn without(&self, fused: &mut Fused, gone: Vec<Root>, roots: &[Root]) -> Option<Kernel> {
         for root in &gone {
@@ -694,11 +777,13 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
 }
 
 /// A product, an attention or a concatenation that is only used transposed, in one way, its gradient aside, is written
-/// the way that it is used.
+/// the way that it is used. Not matrices side by side: a product reads them either way, and what else reads them, such
+/// as a gradient or not, must not decide in which order it adds up.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;
-    let is_free = matches!(op, Op::Matmul | Op::Concat { .. }) || attend::of(op).is_some();
+    let is_matrix = shape.len() == 2 && matches!(op, Op::Concat { .. });
+    let is_free = matches!(op, Op::Matmul | Op::Concat { .. }) && !is_matrix || attend::of(op).is_some();
     if !is_free || sized.is_output(id) {
         return contiguous(shape);
     }
@@ -714,6 +799,62 @@ fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let mut strides = vec![0; shape.len()];
     order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);
     strides
+}
+
+/// Lets what products write lie where it is put side by side with others, if nothing else puts it anywhere: then the
+/// products write it there.
+fn place_in_concatenations(sized: &Sized, terms: &BTreeMap<Id, Term>, fused: &mut Fused) {
+    let mut sums: BTreeMap<Id, bool> = BTreeMap::new(); // whether their terms are whole
+    for (id, term) in terms {
+        *sums.entry(term.sum).or_insert(true) &= is_whole(sized, *id, term);
+    }
+    let is_written = |id: Id| match sums.get(&id) {
+        Some(whole) => *whole,
+        None => sized.graph.node(id).op == Op::Matmul && !terms.contains_key(&id),
+    };
+    for id in sized.graph.ids().filter(|id| is_concat(sized, *id)) {
+        let (Op::Concat { dim }, Some(to)) = (&sized.graph.node(id).op, fused.layouts.get(&id)) else {
+            continue;
+        };
+        if to.strides != contiguous(sized.shape(id)) {
+            continue;
+        }
+        for Root { node, layout } in pieces(sized, id, *dim, &to.clone()) {
+            let is_own = |own: &Layout| {
+                own.strides == contiguous(sized.shape(node)) && !fused.given.contains_key(&own.buffer)
+            };
+            let moves = is_written(node) && may_lie_in_a_concatenation(sized, node);
+            if moves && fused.layouts.get(&node).is_some_and(is_own) {
+                fused.layouts.insert(node, layout);
+            }
+        }
+    }
+}
+
+fn is_concat(sized: &Sized, id: Id) -> bool {
+    matches!(sized.graph.node(id).op, Op::Concat { .. })
+}
+
+/// Whether one concatenation has a node once, and all who read the node do so by its strides.
+fn may_lie_in_a_concatenation(sized: &Sized, id: Id) -> bool {
+    let is_put_once = sized.users(id).iter().filter(|user| is_concat(sized, **user)).count() == 1;
+    is_put_once && !sized.is_output(id) && is_read_by_strides(sized, id)
+}
+
+/// Whether all who read a node are passes, products and concatenations; a table, what an attention reads, what ranks
+/// exchange, has to lie in one piece.
+fn is_read_by_strides(sized: &Sized, id: Id) -> bool {
+    sized.users(id).iter().all(|user| match sized.graph.node(*user).op.class() {
+        Class::Pointwise | Class::Reduction | Class::Contraction => true,
+        Class::View => !sized.is_output(*user) && is_read_by_strides(sized, *user),
+        Class::Indexing => is_concat(sized, *user),
+        Class::Source | Class::Collective | Class::Opaque => false,
+    })
+}
+
+/// Whether a product of a sum has the sum's elements in its order.
+fn is_whole(sized: &Sized, product: Id, term: &Term) -> bool {
+    sized.shape(product) == sized.shape(term.sum) && term.strides == contiguous(sized.shape(product))
 }
 
 /// The parts of a concatenation, each with its stretch of the whole.
@@ -811,6 +952,11 @@ const OUTPUTS: usize = 8;
 
 /// The part of the largest buffer's bytes up to which a pass's elements are few.
 const SMALL_PART: usize = 32;
+
+/// Whether a pass reads another element there in each of its lanes.
+fn is_of_each(input: &Layout, pass: &Kernel) -> bool {
+    pass.space.iter().zip(&input.strides).all(|(size, stride)| *size == 1 || *stride > 0)
+}
 
 /// Whether two passes have memory in common: what one stores or both read.
 fn helps(kernel: &Kernel, alone: &Kernel) -> bool {

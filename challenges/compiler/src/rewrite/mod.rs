@@ -4,6 +4,7 @@ pub mod attend;
 pub mod collective;
 pub mod decompose;
 pub mod join;
+pub mod merge;
 pub mod pad;
 pub mod remat;
 pub mod split;
