@@ -4,8 +4,13 @@
 //! with it, the options, the architecture, and the compiler's version. What was compiled once is read from the
 //! cache's folder the next time, by any process. The cache may be deleted at any time.
 //!
+//! The kernels of a plan are compiled together, which takes less time than one by one, but most of them are those of
+//! another plan too, for another length say. So of each text is noted which compilation has it: a note is a third kind
+//! of file in the cache, keyed as if the text were compiled alone.
+//!
 //! Reads: NVRTC User Guide, "Basic Usage" and "Supported Compile Options".
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -148,6 +153,11 @@ fn before_comment(line: &str) -> &str {
     line
 }
 
+/// SHA-256 of a text, in hexadecimal digits.
+pub(super) fn digest(text: &str) -> String {
+    digits(&Sha256::digest(text.as_bytes()))
+}
+
 fn digits(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -169,6 +179,54 @@ pub fn compile(source: &Source<'_>, target: Target) -> Result<Compiled, CompileE
     let (image, ptx) = fresh(source, target)?;
     entry.write(&image, &ptx);
     Ok(Compiled { image, ptx, cached: false, took: begin.elapsed() })
+}
+
+/// Code that several texts were compiled into.
+pub(super) struct Unit {
+    /// What [`super::Gpu::load`] takes.
+    pub image: Vec<u8>,
+    /// The numbers of the texts that were asked for and are in it.
+    pub texts: Vec<usize>,
+}
+
+/// Compiles texts, each to be read after the prelude and beside any others, or reads what they were compiled into
+/// before: those that are in no compilation yet are one.
+///
+/// # Errors
+/// As [`compile`].
+pub(super) fn compile_together(
+    name: &str,
+    prelude: &str,
+    texts: &[String],
+    target: Target,
+) -> Result<Vec<Unit>, CompileError> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    library::open(Kind::Nvrtc).map_err(CompileError::NoCompiler)?;
+    let entry = |text: &str| Entry::of(&Source { name, text, headers: &[], defines: &[] }, target);
+    let alone: Vec<Entry> = texts.iter().map(|text| entry(&format!("{prelude}\n{text}"))).collect();
+    let mut noted: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+    for (number, text) in alone.iter().enumerate() {
+        noted.entry(text.noted()).or_default().push(number);
+    }
+    let (mut units, mut missing) = (Vec::new(), Vec::new());
+    for (key, mut texts) in noted {
+        match key.and_then(|key| alone[0].beside(&key).read()) {
+            Some((image, _)) => units.push(Unit { image, texts }),
+            None => missing.append(&mut texts),
+        }
+    }
+    if !missing.is_empty() {
+        missing.sort_unstable();
+        let text = missing.iter().fold(prelude.to_owned(), |text, number| text + "\n" + &texts[*number]);
+        let image = compile(&Source { name, text: &text, headers: &[], defines: &[] }, target)?.image;
+        for number in &missing {
+            alone[*number].note(&entry(&text));
+        }
+        units.push(Unit { image, texts: missing });
+    }
+    Ok(units)
 }
 
 /// Where compiled code is kept: `WARPBOOK_CACHE`, else the system's folder for caches; none if no such folder is
@@ -217,6 +275,31 @@ impl Entry {
         let _ = std::fs::create_dir_all(folder)
             .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) })
             .and_then(|()| whole(&stem.with_extension("ptx"), sealed.as_bytes()));
+    }
+}
+
+/// Where a text's code is noted that was compiled together with others'.
+impl Entry {
+    /// The key of the compilation that has this text.
+    fn noted(&self) -> Option<String> {
+        let key = std::fs::read_to_string(self.stem.as_ref()?.with_extension("in")).ok()?;
+        let is_key = key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_key.then_some(key)
+    }
+
+    fn note(&self, compilation: &Entry) {
+        if let (Some(stem), Some(key)) = (&self.stem, compilation.key()) {
+            let _ = whole(&stem.with_extension("in"), key.as_bytes());
+        }
+    }
+
+    fn key(&self) -> Option<&str> {
+        self.stem.as_ref()?.file_name()?.to_str()
+    }
+
+    /// The entry of another key in the same cache.
+    fn beside(&self, key: &str) -> Self {
+        Self { stem: self.stem.as_ref().map(|stem| stem.with_file_name(key)), machine: self.machine }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::blas;
-use super::compile::{Source, Target, compile};
+use super::compile::{Source, Target, Unit, compile, compile_together};
 use super::error::CudaError;
 use super::kept::Kept;
 use super::library::{self, Kind};
@@ -34,6 +34,26 @@ impl Gpu {
             },
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Gpu {
+    /// Texts as code on this card, the module that has each: see [`compile_together`].
+    pub(super) fn build_together(
+        &self,
+        name: &str,
+        prelude: &str,
+        texts: &[String],
+    ) -> Result<Vec<Module>, CudaError> {
+        let target = Target::Machine(self.card().capability);
+        let mut modules = vec![None; texts.len()];
+        for Unit { image, texts } in compile_together(name, prelude, texts, target)? {
+            let module = self.load(name, &image)?;
+            for text in texts {
+                modules[text] = Some(module.clone());
+            }
+        }
+        Ok(modules.into_iter().flatten().collect())
     }
 }
 

@@ -38,7 +38,7 @@ use self::call::Call;
 use self::fault::StepIds;
 use self::params::{MAX_PARAMS, Param};
 use super::blas::{self, Matmul};
-use super::compile::Source;
+use super::compile::digest;
 use super::memory::Allocation;
 use super::module::{self, Function};
 use super::order::{Graph, Stream};
@@ -115,7 +115,7 @@ enum Launch<'a> {
 
 /// What a step queues, before its text is compiled.
 enum PendingLaunch<'a> {
-    Kernel { name: String, params: Vec<Param>, grid: Grid },
+    Kernel { text: usize, name: String, params: Vec<Param>, grid: Grid },
     Ready(Launch<'a>),
 }
 
@@ -123,25 +123,25 @@ enum PendingLaunch<'a> {
 #[derive(Default)]
 struct Texts {
     all: Vec<String>,
-    known: HashMap<String, usize>,
+    known: HashMap<String, usize>, // by the name of their kernels
 }
 
 impl Texts {
-    fn number(&mut self, text: String) -> usize {
-        *self.known.entry(text).or_insert_with_key(|text| {
-            self.all.push(text.clone());
+    /// The number of a text, and a name of it with what stands for `KERNEL`: that says what is in the text, which may
+    /// be compiled beside any others.
+    fn add(&mut self, text: &str, name: &str) -> (usize, String) {
+        let own = format!("k{}", &digest(text)[..16]);
+        let name = name.replace("KERNEL", &own);
+        let number = *self.known.entry(own).or_insert_with_key(|own| {
+            self.all.push(text.replace("KERNEL", own));
             self.all.len() - 1
-        })
-    }
-
-    fn name(number: usize, name: &str) -> String {
-        name.replace("KERNEL", &format!("k{number}"))
+        });
+        (number, name)
     }
 
     /// All of them as one text.
     fn whole(&self) -> String {
-        let kernels = self.all.iter().enumerate().map(|(number, text)| Self::name(number, text));
-        kernels.fold(PRELUDE.to_owned(), |whole, text| whole + "\n" + &text)
+        self.all.iter().fold(PRELUDE.to_owned(), |whole, text| whole + "\n" + text)
     }
 }
 
@@ -399,7 +399,7 @@ impl<'d, 'a> Lowering<'d, 'a> {
                 let passes::Kernel { text, params, blocks, threads } =
                     passes::kernel(program, space, inputs, outputs, step_id);
                 let grid = Grid { blocks, threads: threads as u32, shared_bytes: 0 };
-                vec![self.kernel(number, text, "KERNEL", params, grid)?]
+                vec![self.kernel(number, &text, "KERNEL", params, grid)?]
             }
             Step::Product(product) => self.product(number, product)?,
             Step::Attention { attention, output, lse } => self.attention(
@@ -422,7 +422,10 @@ impl<'d, 'a> Lowering<'d, 'a> {
                 let text = format!("{}{SCATTER}", params.declaration("KERNEL_params"));
                 let zeros = Launch::Zeros { to: to.memory, bytes: table * width * size_of::<f32>() };
                 let grid = Grid { blocks: *count, threads: 256, shared_bytes: 0 };
-                vec![PendingLaunch::Ready(zeros), self.kernel(number, text, "KERNEL", params.finish(), grid)?]
+                vec![
+                    PendingLaunch::Ready(zeros),
+                    self.kernel(number, &text, "KERNEL", params.finish(), grid)?,
+                ]
             }
             Step::Call { callee, name, what, inputs, output } => {
                 let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
@@ -465,7 +468,7 @@ impl<'d, 'a> Lowering<'d, 'a> {
     fn kernel(
         &mut self,
         step: usize,
-        text: String,
+        text: &str,
         name: &str,
         params: Vec<Param>,
         grid: Grid,
@@ -476,8 +479,8 @@ impl<'d, 'a> Lowering<'d, 'a> {
         if i32::try_from(grid.blocks).is_err() {
             return Err(self.plan.refused(step, "less than 2^31 blocks on this device"));
         }
-        let text = self.texts.number(text);
-        Ok(PendingLaunch::Kernel { name: Texts::name(text, name), params, grid })
+        let (text, name) = self.texts.add(text, name);
+        Ok(PendingLaunch::Kernel { text, name, params, grid })
     }
 
     fn product(&mut self, number: usize, product: &Product) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
@@ -498,7 +501,7 @@ impl<'d, 'a> Lowering<'d, 'a> {
             }
         }
         let products::Kernel { text, params, grid } = products::kernel(product);
-        Ok(vec![self.kernel(number, text, "KERNEL", params, grid)?])
+        Ok(vec![self.kernel(number, &text, "KERNEL", params, grid)?])
     }
 
     fn attention(
@@ -516,7 +519,7 @@ impl<'d, 'a> Lowering<'d, 'a> {
         let pending = launches
             .into_iter()
             .filter(|kernel| kernel.grid.blocks > 0)
-            .map(|kernel| self.kernel(number, text.clone(), &kernel.name, params.clone(), kernel.grid));
+            .map(|kernel| self.kernel(number, &text, &kernel.name, params.clone(), kernel.grid));
         pending.collect()
     }
 
@@ -546,24 +549,18 @@ fn algorithm(choice: Choice) -> usize {
     if let Choice::Algorithm(number) = choice { usize::from(number) } else { 0 }
 }
 
-/// Compiles all texts as one, and takes each kernel from it.
+/// Compiles the texts that are not compiled yet, and takes each kernel from where it is.
 fn compiled<'a>(
     gpu: &Gpu,
     texts: &Texts,
     pending: Vec<Vec<PendingLaunch<'a>>>,
 ) -> Result<Vec<Vec<Launch<'a>>>, DeviceError> {
-    let module = if texts.all.is_empty() {
-        None
-    } else {
-        let text = texts.whole();
-        Some(gpu.build(&Source { name: "plan.cu", text: &text, headers: &[], defines: &[] })?)
-    };
+    let modules = gpu.build_together("plan.cu", PRELUDE, &texts.all)?;
     let ready = |pending: PendingLaunch<'a>| {
         Ok(match pending {
             PendingLaunch::Ready(launch) => launch,
-            PendingLaunch::Kernel { name, params, grid } => {
-                let module = module.as_ref().expect("a kernel has a text");
-                let (values, function) = (vec![0; params.len()], module.function(&name)?);
+            PendingLaunch::Kernel { text, name, params, grid } => {
+                let (values, function) = (vec![0; params.len()], modules[text].function(&name)?);
                 if grid.shared_bytes > STATIC_SHARED {
                     function.allow_shared(grid.shared_bytes)?;
                 }
