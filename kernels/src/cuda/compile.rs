@@ -280,17 +280,24 @@ impl Entry {
 
 /// Where a text's code is noted that was compiled together with others'.
 impl Entry {
-    /// The key of the compilation that has this text.
+    /// The key of the compilation that has this text, as it was noted; a note that was changed says nothing.
     fn noted(&self) -> Option<String> {
-        let key = std::fs::read_to_string(self.stem.as_ref()?.with_extension("in")).ok()?;
-        let is_key = key.len() == 64 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_key.then_some(key)
+        let note = std::fs::read_to_string(self.stem.as_ref()?.with_extension("in")).ok()?;
+        let (key, _) = note.split_once(' ')?;
+        (note == self.note_of(key)?).then(|| key.to_owned())
     }
 
+    /// Notes the compilation; a cache that cannot be written costs time, nothing else.
     fn note(&self, compilation: &Entry) {
-        if let (Some(stem), Some(key)) = (&self.stem, compilation.key()) {
-            let _ = whole(&stem.with_extension("in"), key.as_bytes());
+        let note = compilation.key().and_then(|key| self.note_of(key));
+        if let (Some(stem), Some(note)) = (&self.stem, note) {
+            let _ = whole(&stem.with_extension("in"), note.as_bytes());
         }
+    }
+
+    /// A compilation's key, and what seals it as this text's.
+    fn note_of(&self, key: &str) -> Option<String> {
+        Some(format!("{key} {}", digest(&format!("{} {key}", self.key()?))))
     }
 
     fn key(&self) -> Option<&str> {
@@ -494,6 +501,32 @@ mod tests {
             }
             assert!(entry.read().is_some());
         }
+    }
+
+    #[test]
+    fn a_note_says_which_compilation_has_a_text_or_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let entry = |name: &str| Entry { stem: Some(folder.path().join(name)), machine: true };
+        let [text, other, both] = ["text", "other", "both"].map(entry);
+        assert_eq!(text.noted(), None);
+        text.note(&both);
+        assert_eq!(text.noted().as_deref(), Some("both"));
+        assert_eq!(text.beside("both").read(), None, "the compilation itself is gone");
+        both.write(b"code", "ptx");
+        assert!(text.beside("both").read().is_some());
+        let path = |entry: &Entry| entry.stem.as_ref().expect("a place").with_extension("in");
+        std::fs::copy(path(&text), path(&other)).expect("copied");
+        assert_eq!(other.noted(), None, "a note of another text");
+        let note = std::fs::read_to_string(path(&text)).expect("written");
+        for changed in
+            ["", "both", "../both", &note[1..], &note[..note.len() - 1], &note.replace("both", "text")]
+        {
+            std::fs::write(path(&text), changed).expect("written");
+            assert_eq!(text.noted(), None, "{changed}");
+        }
+        text.note(&both);
+        assert_eq!(text.noted().as_deref(), Some("both"), "and is written anew");
+        Entry { stem: None, machine: true }.note(&both);
     }
 
     #[test]
