@@ -95,7 +95,7 @@ def train(given, folder, batch, column, whole):
             "eval_strategy": "no",
             **OWN[column],
         }
-        if column == "lean":  # many rows take as much beside their logits
+        if column == "lean":  # more rows keep more beside their logits
             settings["loss_chunk_bytes"] = str(25_000_000 * int(batch))
         settings = [f"{key}={value}" for key, value in settings.items()] + given.set
         command = [given.trainer.resolve(), "train", folder / "train.toml"]

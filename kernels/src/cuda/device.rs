@@ -53,7 +53,7 @@ impl Gpu {
                 modules[text] = Some(module.clone());
             }
         }
-        Ok(modules.into_iter().flatten().collect())
+        Ok(modules.into_iter().map(|module| module.expect("each text is in a unit")).collect())
     }
 }
 

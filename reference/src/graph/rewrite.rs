@@ -65,7 +65,7 @@ impl Graph {
     where
         W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
     {
-        self.written(self.empty(), order.iter().copied(), write)
+        self.rewrite_each(self.empty(), order.iter().copied(), write)
     }
 
     /// A graph of that name and those facts, and nothing else.
@@ -80,10 +80,15 @@ impl Graph {
     where
         W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
     {
-        self.written(to, self.ids(), write)
+        self.rewrite_each(to, self.ids(), write)
     }
 
-    fn written<W>(&self, to: Graph, order: impl Iterator<Item = Id>, mut write: W) -> Result<Rewritten, Error>
+    fn rewrite_each<W>(
+        &self,
+        to: Graph,
+        order: impl Iterator<Item = Id>,
+        mut write: W,
+    ) -> Result<Rewritten, Error>
     where
         W: FnMut(&mut Rewrite<'_>, Id) -> Result<Option<Id>, Error>,
     {

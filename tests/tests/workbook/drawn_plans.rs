@@ -3,6 +3,7 @@
 //!
 //! A text needs NVRTC and no card: where there is no NVRTC, or no card, tests print "not measured".
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use challenges::graph::Solution;
@@ -71,10 +72,10 @@ fn a_drawn_plan_leaves_the_same_on_a_card() {
 fn all_plans() -> Vec<Plan> {
     let has_text = |plan: &Plan| text_of(plan, (9, 0)).is_ok_and(|text| text.contains("__global__"));
     let drawn = drawn().filter(|plan| !plan.steps.iter().any(is_of_the_cpu)).filter(has_text).take(30);
-    training_step().into_iter().chain(attention_device::plans()).chain(drawn).collect()
+    training_step(64).into_iter().chain(attention_device::plans()).chain(drawn).collect()
 }
 
-fn training_step() -> Option<Plan> {
+fn training_step(length: i64) -> Option<Plan> {
     let tiny = TinyLlama::find()?;
     let (run, llama, start) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
     let mut spec = llama.spec();
@@ -83,8 +84,33 @@ fn training_step() -> Option<Plan> {
     let ids = tiny.ids::<f32>(0..run.batch);
     let mut values = rope::values(&llama.config, ids.shape[1]);
     values.extend([("ids".to_owned(), ids.clone()), ("labels".to_owned(), ids)]);
-    let compiled = compile(&Solution, &graph, &sizes(&graph, &values), Level::O2.options());
+    let mut sizes = sizes(&graph, &values);
+    let given = values["ids"].shape[1] as i64;
+    sizes.values_mut().filter(|size| **size == given).for_each(|size| *size = length);
+    let compiled = compile(&Solution, &graph, &sizes, Level::O2.options());
     Some(compiled.unwrap_or_else(|error| panic!("{error}")).plan().as_ref().clone())
+}
+
+/// The names of a text's kernels, which say what is in them.
+fn kernels(text: &str) -> BTreeSet<&str> {
+    let named = text
+        .split("__global__")
+        .skip(1)
+        .filter_map(|kernel| kernel.split_once("(const ")?.0.rsplit(' ').next());
+    named.collect()
+}
+
+/// A step of another length has nearly all of its kernels from the first: what is compiled anew is little.
+#[test]
+fn another_length_has_the_same_kernels() {
+    let text = |length| training_step(length).map(|plan| text_of(&plan, (9, 0)).expect("sound"));
+    let [Some(first), Some(longer), Some(shorter)] = [64, 200, 32].map(text) else { return };
+    for other in [longer, shorter] {
+        let (first, other) = (kernels(&first), kernels(&other));
+        let shared = first.intersection(&other).count();
+        let of = other.len();
+        assert!(first.len() > 20 && shared * 10 >= of * 8, "{shared} of {of} kernels");
+    }
 }
 
 /// Each with the share of the plans that are compiled for it: every one, every fourth.

@@ -153,26 +153,48 @@ fn narrow_products_that_are_added_up_are_one() {
 #[test]
 fn products_write_side_by_side() {
     for dtype in [Dtype::F32, Dtype::Bf16] {
+        let ranks = [4, 8, 4];
         let chain = case(|tape| {
             let x = rows(tape, dtype);
-            let (mut sum, ranks) = (x.clone(), [4, 8, 4]);
+            let mut sum = x.clone();
             for (i, a) in adapters(tape, dtype, &ranks).iter().enumerate() {
                 let b = input(tape, &format!("b{i}"), dtype, [40, ranks[i]]);
                 let u = input(tape, &format!("g{i}"), dtype, [24, 40]).sigmoid().matmul(&b);
-                tape.output(&format!("of_a{i}"), &u.t().matmul(&x));
+                tape.output(&format!("of_a{i}"), &x.t().matmul(&u));
                 sum = &sum + &u.matmul(a);
             }
             tape.output("sum", &sum);
         });
-        let (products, _) = products(&chain);
-        assert_eq!(products, 3 + 1 + 3, "{dtype:?}: the gradients of A have the factor on the right");
+        assert_eq!(products(&chain).0, 3 + 1 + 1, "{dtype:?}");
+        let compiled = compile(&Solution, &chain.graph, &BTreeMap::new(), Level::O2.options());
+        let compiled = compiled.expect("it compiles");
+        let in_whole =
+            |step: &&Step| matches!(step, Step::Product(product) if product.to.strides.ends_with(&[16, 1]));
+        let steps = compiled.plan().steps.iter();
+        assert_eq!(
+            steps
+                .filter(in_whole)
+                .filter(|step| matches!(step, Step::Product(product) if product.n < 16))
+                .count(),
+            3,
+            "{dtype:?}"
+        );
     }
 }
 
 /// What a product writes may be needed elsewhere too, in another order, twice, or outside.
 #[test]
 fn what_lies_in_a_concatenation_is_read_right_elsewhere() {
-    let uses: [fn(&Tape, &Tensor, &Tensor) -> Tensor; 10] = [
+    let uses: [fn(&Tape, &Tensor, &Tensor) -> Tensor; 15] = [
+        |tape, u, _| tape.concat(&[u, &u.tanh()], 1), // no step writes where it reads
+        |tape, u, _| tape.concat(&[&u.tanh(), u], 0),
+        |tape, u, _| tape.concat(&[u, &u.matmul(&input(tape, "f", u.ty().dtype, [12, 12]))], 1),
+        |tape, u, v| tape.concat(&[u, v, &u.t().reshape([24, 12])], 1),
+        |tape, u, v| {
+            tape.output("rows", &u.reshape([18, 16]).exp()); // in one piece
+            tape.output("pairs", &v.t().reshape([18, 16]).exp());
+            tape.concat(&[u, v], 1)
+        },
         |tape, u, v| {
             let rows = tape.input("rows", Dtype::I32, [5]);
             tape.output("table", &u.gather(&(&rows * &rows))); // no row below the first
@@ -220,6 +242,35 @@ fn what_lies_in_a_concatenation_is_read_right_elsewhere() {
             assert!(products(&case).1 > 2, "use {at}");
         }
     }
+}
+
+/// A sum in which one term is computed from a factor of another, and one of which a factor is read twice.
+#[test]
+fn terms_that_need_each_other_are_added_up_right() {
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let case = case(|tape| {
+            let [b, c, d] = [("b", [4, 32]), ("c", [4, 32]), ("d", [4, 4])]
+                .map(|(name, shape)| input(tape, name, dtype, shape));
+            let u = rows(tape, dtype).matmul(&input(tape, "a", dtype, [32, 4]));
+            tape.output("tanh", &(&u.matmul(&b) + &u.tanh().matmul(&c)));
+            tape.output("product", &(&u.matmul(&c) + &u.matmul(&d).matmul(&b)));
+            tape.output("twice", &(&u.matmul(&b) + &u.matmul(&c)));
+        });
+        assert!(products(&case).0 >= 5, "{dtype:?}");
+    }
+}
+
+/// Layers that read one tensor keep their products: one layer may be computed again without the other.
+#[test]
+fn layers_keep_their_products() {
+    let case = case(|tape| {
+        let x = rows(tape, Dtype::F32);
+        for (i, a) in adapters(tape, Dtype::F32, &[4, 4, 4, 4]).iter().enumerate() {
+            let y = tape.within(&format!("layers.{}", i / 2), || x.matmul(&a.t()));
+            tape.output(&format!("y{i}"), &y);
+        }
+    });
+    assert_eq!(products(&case).0, 2, "one for each layer");
 }
 
 /// What ranks do together stays in its order, whatever is merged around it.

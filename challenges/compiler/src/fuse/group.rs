@@ -6,7 +6,7 @@ use super::Part;
 use super::emit::Kernel;
 
 /// The most groups that wait for a later pass, the one whose work it does among them.
-const FEW: usize = 8;
+const MAX_WAITING: usize = 8;
 
 /// A part that may still grow.
 #[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
@@ -108,8 +108,9 @@ impl FusionGroups {
         self.push(FusionGroup::Pass(pass));
     }
 
-    /// The pass at a place and what has to come after it, if that is little, leaves what ranks do together where it is,
-    /// and writes nothing that another pass reads.
+    /// The places of a pass and of all that has to come after it, for the pass to be computed together with one at the
+    /// end, `before`. Nothing if they are many, ranks exchange something in one of them, or `before` reads what another
+    /// one of them writes.
     pub(super) fn waiting(&self, place: usize, before: &Kernel) -> Option<Vec<usize>> {
         let mut waiting = vec![place];
         let own: BTreeSet<usize> = self.all[place].writes().into_iter().collect();
@@ -119,7 +120,7 @@ impl FusionGroups {
             if group.reads().iter().chain(&writes).any(|buffer| touched.contains(buffer)) {
                 waiting.push(later);
                 touched.extend(writes);
-                if waiting.len() > FEW || group.is_transfer() {
+                if waiting.len() > MAX_WAITING || group.is_transfer() {
                     return None;
                 }
             }

@@ -7,6 +7,7 @@
 
 pub mod attend;
 pub mod collective;
+pub mod concat;
 pub mod emit;
 mod group;
 pub mod overlap;
@@ -149,9 +150,7 @@ pub fn fuse(
     for (sum, input) in onto {
         fused.layouts.insert(sum, fused.layouts[&input].clone());
     }
-    if !unfused {
-        place_in_concatenations(sized, &terms, &mut fused);
-    }
+    let mut pieces = if unfused { BTreeSet::new() } else { concat::place_pieces(sized, &terms, &mut fused) };
     loop {
         let missing = match job.arrange(&fused, &mut alone) {
             Ok(fused) => return Ok(fused),
@@ -160,6 +159,7 @@ pub fn fuse(
         let mut more = BTreeSet::new();
         for (node, stop) in missing {
             match stop {
+                LowerError::NeedsBuffer(id) if pieces.contains(&id) => _ = more.insert(id), // in one piece
                 LowerError::NeedsBuffer(id) if fused.layouts.contains_key(&id) => {
                     return Err(NoKernel { node, stop });
                 }
@@ -167,8 +167,13 @@ pub fn fuse(
                 _ => return Err(NoKernel { node, stop }),
             }
         }
-        alone.retain(|_, pass| pass.nodes.is_disjoint(&more));
+        if pieces.is_disjoint(&more) {
+            alone.retain(|_, pass| pass.nodes.is_disjoint(&more));
+        } else {
+            alone.clear(); // a pass may read where a piece was
+        }
         for id in more {
+            pieces.remove(&id);
             fused.place(sized, id);
         }
     }
@@ -288,7 +293,7 @@ impl Fusion<'_> {
         let op = &self.sized.graph.node(id).op;
         if let Op::Concat { dim } = op {
             let lies_there = |root: &Root| placed.layouts.get(&root.node) == Some(&root.layout);
-            let pieces = pieces(self.sized, id, *dim, &layout).into_iter();
+            let pieces = concat::pieces(self.sized, id, *dim, &layout).into_iter();
             return pieces.filter(|root| !lies_there(root)).collect();
         }
         if is_anchor(op) { Vec::new() } else { vec![Root { node: id, layout }] }
@@ -312,7 +317,7 @@ impl Fusion<'_> {
         term: &Term,
     ) -> Result<(), (Id, LowerError)> {
         let mut to = fused.layouts[&term.sum].clone();
-        if !is_whole(self.sized, id, term) {
+        if !concat::is_whole(self.sized, id, term) {
             to.strides.clone_from(&term.strides); // a sum that lies in a concatenation has whole terms
         }
         groups.push(FusionGroup::Whole(product(self.sized, fused, id, to, Some(term))?));
@@ -501,7 +506,7 @@ impl Fusion<'_> {
 
     /// Whether there is a reduction among nodes. Another pass may take a sum in another order, and what is computed again
     /// keeps its bits.
-    fn adds_up<'n>(&self, nodes: impl IntoIterator<Item = &'n Id>) -> bool {
+    fn has_reduction<'n>(&self, nodes: impl IntoIterator<Item = &'n Id>) -> bool {
         nodes.into_iter().any(|id| self.sized.graph.node(*id).op.class() == Class::Reduction)
     }
 
@@ -517,8 +522,8 @@ impl Fusion<'_> {
             let touches = |input: &&Layout| pass.inputs.iter().chain(&pass.outputs).any(|own| own == *input);
             let shares = alone.inputs.iter().filter(touches).any(|input| is_of_each(input, pass));
             let is_alike = pass.space == alone.space && pass.roots.len() < OUTPUTS && shares;
-            let is_again = scope::since(self.sized.graph, &pass.nodes).is_some();
-            if !is_alike || !is_again || self.adds_up(&pass.nodes) {
+            let is_remat = scope::since(self.sized.graph, &pass.nodes).is_some();
+            if !is_alike || !is_remat || self.has_reduction(&pass.nodes) {
                 continue;
             }
             let Some(waiting) = groups.waiting(place, alone) else { continue };
@@ -541,8 +546,8 @@ impl Fusion<'_> {
             let is_given = |input: &Layout| fused.given.contains_key(&input.buffer);
             !pass.roots.iter().any(|root| self.sized.is_output(root.node)) && pass.inputs.iter().all(is_given)
         };
-        let is_again = scope::since(self.sized.graph, &alone.nodes).is_some();
-        let (late, early) = (is_late(alone), is_early(alone) && !is_again);
+        let is_remat = scope::since(self.sized.graph, &alone.nodes).is_some();
+        let (late, early) = (is_late(alone), is_early(alone) && !is_remat);
         if self.unfused || !is_small || alone.inputs.is_empty() || !(late || early) {
             return false;
         }
@@ -644,11 +649,11 @@ impl Fusion<'_> {
         let mut readers = Readers::of(&groups.all);
         for place in 0..groups.all.len() {
             let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
-            let is_again = |root: &&Root| {
+            let is_remat = |root: &&Root| {
                 let own = fused.layouts.get(&root.node) == Some(&root.layout);
                 own && scope::is_remat(self.sized.graph.node(root.node)) && !self.sized.is_output(root.node)
             };
-            for root in pass.roots.iter().filter(is_again).cloned().collect::<Vec<_>>() {
+            for root in pass.roots.iter().filter(is_remat).cloned().collect::<Vec<_>>() {
                 let touch = readers.of_buffer(root.layout.buffer).chain([place]).collect();
                 let Some(less) = self.without_buffer(fused, groups, &touch, &root) else { continue };
                 fused.layouts.remove(&root.node);
@@ -675,7 +680,7 @@ impl Fusion<'_> {
             let roots: Vec<Root> = old.roots.iter().filter(|own| *own != root).cloned().collect();
             let new = emit::kernel(self.passes, self.sized, &layouts, &roots).ok()?;
             let is_less = new.inputs.iter().all(|input| old.inputs.contains(input));
-            let is_same = !self.adds_up(new.nodes.difference(&old.nodes));
+            let is_same = !self.has_reduction(new.nodes.difference(&old.nodes));
             (!roots.is_empty() && is_less && is_same && new.program.ops.len() <= LONG).then_some((*at, new))
         };
         touch.iter().map(less).collect()
@@ -777,8 +782,8 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
 }
 
 /// A product, an attention or a concatenation that is only used transposed, in one way, its gradient aside, is written
-/// the way that it is used. Not matrices side by side: a product reads them either way, and what else reads them, such
-/// as a gradient or not, must not decide in which order it adds up.
+/// the way that it is used. Concatenated matrices are not: products read them either way, and the order in which a
+/// product adds up depends on how its factors lie, so it would depend on who else reads them.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;
@@ -799,74 +804,6 @@ fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let mut strides = vec![0; shape.len()];
     order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);
     strides
-}
-
-/// Lets what products write lie where it is put side by side with others, if nothing else puts it anywhere: then the
-/// products write it there.
-fn place_in_concatenations(sized: &Sized, terms: &BTreeMap<Id, Term>, fused: &mut Fused) {
-    let mut sums: BTreeMap<Id, bool> = BTreeMap::new(); // whether their terms are whole
-    for (id, term) in terms {
-        *sums.entry(term.sum).or_insert(true) &= is_whole(sized, *id, term);
-    }
-    let is_written = |id: Id| match sums.get(&id) {
-        Some(whole) => *whole,
-        None => sized.graph.node(id).op == Op::Matmul && !terms.contains_key(&id),
-    };
-    for id in sized.graph.ids().filter(|id| is_concat(sized, *id)) {
-        let (Op::Concat { dim }, Some(to)) = (&sized.graph.node(id).op, fused.layouts.get(&id)) else {
-            continue;
-        };
-        if to.strides != contiguous(sized.shape(id)) {
-            continue;
-        }
-        for Root { node, layout } in pieces(sized, id, *dim, &to.clone()) {
-            let is_own = |own: &Layout| {
-                own.strides == contiguous(sized.shape(node)) && !fused.given.contains_key(&own.buffer)
-            };
-            let moves = is_written(node) && may_lie_in_a_concatenation(sized, node);
-            if moves && fused.layouts.get(&node).is_some_and(is_own) {
-                fused.layouts.insert(node, layout);
-            }
-        }
-    }
-}
-
-fn is_concat(sized: &Sized, id: Id) -> bool {
-    matches!(sized.graph.node(id).op, Op::Concat { .. })
-}
-
-/// Whether one concatenation has a node once, and all who read the node do so by its strides.
-fn may_lie_in_a_concatenation(sized: &Sized, id: Id) -> bool {
-    let is_put_once = sized.users(id).iter().filter(|user| is_concat(sized, **user)).count() == 1;
-    is_put_once && !sized.is_output(id) && is_read_by_strides(sized, id)
-}
-
-/// Whether all who read a node are passes, products and concatenations; a table, what an attention reads, what ranks
-/// exchange, has to lie in one piece.
-fn is_read_by_strides(sized: &Sized, id: Id) -> bool {
-    sized.users(id).iter().all(|user| match sized.graph.node(*user).op.class() {
-        Class::Pointwise | Class::Reduction | Class::Contraction => true,
-        Class::View => !sized.is_output(*user) && is_read_by_strides(sized, *user),
-        Class::Indexing => is_concat(sized, *user),
-        Class::Source | Class::Collective | Class::Opaque => false,
-    })
-}
-
-/// Whether a product of a sum has the sum's elements in its order.
-fn is_whole(sized: &Sized, product: Id, term: &Term) -> bool {
-    sized.shape(product) == sized.shape(term.sum) && term.strides == contiguous(sized.shape(product))
-}
-
-/// The parts of a concatenation, each with its stretch of the whole.
-fn pieces(sized: &Sized, id: Id, dim: usize, to: &Layout) -> Vec<Root> {
-    let mut offset = 0;
-    let piece = |part: &Id| {
-        let layout = Layout { offset, ..to.clone() };
-        offset += sized.shape(*part)[dim] * to.strides[dim];
-        Root { node: *part, layout }
-    };
-    let pieces: Vec<Root> = sized.graph.node(id).inputs.iter().map(piece).collect();
-    pieces.into_iter().filter(|root| sized.elements(root.node) > 0).collect()
 }
 
 fn product(

@@ -47,6 +47,7 @@ pub fn sizes(sized: &Sized, fused: &Fused) -> Vec<Dim> {
         }
     }
     for (id, layout) in &fused.layouts {
+        // Of a buffer with several nodes the last one counts: a concatenation comes after its parts.
         let ty = sized.graph.ty(*id);
         sizes[layout.buffer] = &product(&ty.shape) * &Dim::from(ty.dtype.bytes());
     }

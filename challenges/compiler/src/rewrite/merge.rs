@@ -8,19 +8,22 @@
 //! - *One sum*: `U1 A1 + U2 A2 + U3 A3`, the adapters' part of the gradient of that x. As `[U1 U2 U3] [A1; A2; A3]` they
 //!   write the sum once.
 //!
-//! What is put side by side for it is small, and a product writes its result there itself ([`fuse`](crate::fuse)).
-//! Every element of a product with one factor keeps its sum; a sum of products is one sum, which is rounded once.
+//! What is concatenated for it is small, and a product writes its result there itself
+//! ([`concat`](crate::fuse::concat)). A product with one factor adds up what it added up before; a sum of products
+//! becomes one sum, which is rounded once.
 //!
-//! Such products need not be neighbours: what stands between them moves behind the last one, in the order in which it
-//! was. Nothing is merged that would wait for itself, or exchange what ranks do together.
+//! Such products need not be neighbours: what stands between them comes after the last one, in the order in which it
+//! was. Nothing is merged that would wait for itself, exchange what ranks do together, or lies in two layers, of which
+//! one may be computed again.
 //!
-//! XLA does the first with products of any size, in its pass `DotMerger`. A product with many columns reads little
-//! beside what it computes, so here it stays as it is.
+//! XLA merges products with one factor in its pass `DotMerger`, up to a size that the back end sets.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use reference::graph::{Binary, Class, Dim, Error, Graph, Id, Op, Rewrite};
+
+use crate::ir::scope::layer;
 
 /// The most columns of a product that is merged with others: the rank of most adapters.
 const NARROW: i64 = 64;
@@ -55,22 +58,23 @@ fn merge_columns(graph: &Graph) -> Result<Graph, Error> {
     Ok(rewritten.graph)
 }
 
-/// The groups of narrow products that have one left factor, which is computed.
+/// The groups of narrow products of a layer that have one left factor, which is computed.
 ///
 /// What shares a factor that is given - chunks of tokens and the head's weight - lies apart on purpose.
 fn columns(graph: &Graph) -> Vec<Vec<Id>> {
-    let mut of_left: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
-    for id in graph.ids().filter(|id| width(graph, *id).is_some()) {
-        of_left.entry(graph.node(id).inputs[0]).or_default().push(id);
+    let mut of_left: BTreeMap<(Id, Option<usize>), Vec<Id>> = BTreeMap::new();
+    for id in graph.live().into_iter().filter(|id| width(graph, *id).is_some()) {
+        let node = graph.node(id);
+        of_left.entry((node.inputs[0], layer(&node.scope))).or_default().push(id);
     }
-    let shared = of_left.into_iter().filter(|(left, _)| !is_given(graph, *left));
-    let groups = shared.flat_map(|(_, products)| within(graph, &products));
+    let shared = of_left.into_iter().filter(|((left, _), _)| !is_given(graph, *left));
+    let groups = shared.flat_map(|(_, products)| chunk_by_width(graph, &products));
     groups.map(|group| as_it_lies(graph, group)).collect()
 }
 
 /// A group in the order in which its right factors lie side by side already, if they do: then they are there once.
 fn as_it_lies(graph: &Graph, mut group: Vec<Id>) -> Vec<Id> {
-    let right = |id: &Id| straight(graph, graph.node(*id).inputs[1]).0;
+    let right = |id: &Id| strip_transposes(graph, graph.node(*id).inputs[1]).0;
     let all: BTreeSet<Id> = group.iter().map(right).collect();
     let is_of_all =
         |parts: &&Vec<Id>| parts.len() == all.len() && parts.iter().all(|part| all.contains(part));
@@ -107,7 +111,7 @@ fn is_given(graph: &Graph, id: Id) -> bool {
 }
 
 /// Stretches of the products, each of at least two that are not too wide together.
-fn within(graph: &Graph, products: &[Id]) -> Vec<Vec<Id>> {
+fn chunk_by_width(graph: &Graph, products: &[Id]) -> Vec<Vec<Id>> {
     let mut groups: Vec<(i64, Vec<Id>)> = Vec::new();
     for id in products {
         let columns = width(graph, *id).unwrap_or(0);
@@ -127,7 +131,7 @@ fn merged_columns(rewrite: &mut Rewrite<'_>, group: &[Id]) -> Result<Vec<Id>, Er
     let scope = common_scope(rewrite.from(), group);
     let left = rewrite.input(group[0], 0)?;
     let rights: Vec<Id> = group.iter().map(|id| rewrite.input(*id, 1)).collect::<Result<_, _>>()?;
-    let right = beside(rewrite, &rights, 1, &scope)?;
+    let right = concatenate(rewrite, &rights, 1, &scope)?;
     let merged = rewrite.add(Op::Matmul, &[left, right], None, &scope)?;
     let mut start = 0;
     let slices = group.iter().map(|id| {
@@ -141,8 +145,8 @@ fn merged_columns(rewrite: &mut Rewrite<'_>, group: &[Id]) -> Result<Vec<Id>, Er
 
 /// Matrices side by side along a dimension; transposed ones side by side before they are transposed, so that a matrix
 /// that is read both ways is there once.
-fn beside(rewrite: &mut Rewrite<'_>, matrices: &[Id], dim: usize, scope: &str) -> Result<Id, Error> {
-    let straight: Vec<(Id, bool)> = matrices.iter().map(|id| straight(rewrite.to(), *id)).collect();
+fn concatenate(rewrite: &mut Rewrite<'_>, matrices: &[Id], dim: usize, scope: &str) -> Result<Id, Error> {
+    let straight: Vec<(Id, bool)> = matrices.iter().map(|id| strip_transposes(rewrite.to(), *id)).collect();
     let parts: Vec<Id> = straight.iter().map(|(id, _)| *id).collect();
     if straight.iter().all(|(_, is_transposed)| *is_transposed) {
         let all = rewrite.add(Op::Concat { dim: 1 - dim }, &parts, None, scope)?;
@@ -152,17 +156,17 @@ fn beside(rewrite: &mut Rewrite<'_>, matrices: &[Id], dim: usize, scope: &str) -
     rewrite.add(Op::Concat { dim }, if is_straight { &parts } else { matrices }, None, scope)
 }
 
-/// The matrix behind transposes, and reshapes that come to nothing, and whether it is transposed.
-fn straight(graph: &Graph, id: Id) -> (Id, bool) {
-    let of = unshaped(graph, id);
+/// The matrix that was transposed, and reshaped to what it was, and whether it is transposed in the end.
+fn strip_transposes(graph: &Graph, id: Id) -> (Id, bool) {
+    let of = strip_reshapes(graph, id);
     let node = graph.node(of);
     let Op::Transpose { order } = &node.op else { return (of, false) };
-    let (inner, is_transposed) = straight(graph, node.inputs[0]);
+    let (inner, is_transposed) = strip_transposes(graph, node.inputs[0]);
     (inner, is_transposed != (order[..] == [1, 0]))
 }
 
 /// What was reshaped to what it is, if anything was.
-fn unshaped(graph: &Graph, id: Id) -> Id {
+fn strip_reshapes(graph: &Graph, id: Id) -> Id {
     let (mut of, mut unshaped) = (id, id);
     while graph.node(of).op == Op::Reshape {
         of = graph.node(of).inputs[0];
@@ -307,7 +311,7 @@ impl Sum {
         }
     }
 
-    /// Whether a product has the shape of those that are there, and is not too wide with them.
+    /// Whether a product has the shape and the layer of those that are there, and is not too wide with them.
     fn fits(&self, graph: &Graph, product: Id, seen: Id) -> bool {
         let terms = |id: Id| graph.ty(graph.node(id).inputs[0]).shape[1].as_fixed().unwrap_or(WIDEST);
         let wide: i64 = self.narrow.iter().map(|(id, _)| terms(*id)).sum();
@@ -323,7 +327,8 @@ impl Sum {
             self.narrow.iter().map(|(id, _)| rewrite.input(*id, i)).collect::<Result<Vec<_>, _>>()
         };
         let (lefts, rights) = (factor(rewrite, 0)?, factor(rewrite, 1)?);
-        let (left, right) = (beside(rewrite, &lefts, 1, scope)?, beside(rewrite, &rights, 0, scope)?);
+        let (left, right) =
+            (concatenate(rewrite, &lefts, 1, scope)?, concatenate(rewrite, &rights, 0, scope)?);
         let product = rewrite.add(Op::Matmul, &[left, right], None, scope)?;
         let ty = rewrite.node(id).ty.clone();
         let is_seen = rewrite.to().ty(product).shape != ty.shape;

@@ -8,10 +8,10 @@
 //! call        A's dequantiser, a kernel of the attempt's
 //! ```
 //!
-//! Everything that a run needs is made when the plan is prepared. All kernels of a plan are one text, compiled once -
-//! equal layers share their code - and kept on disk by what is in it. A run writes where its memories lie into the
-//! kernels' arguments and queues them on the card's one stream. The second run over the same memories is *captured*:
-//! what it queues becomes a graph that later runs queue with one call, as long as nothing moves.
+//! Everything that a run needs is made when the plan is prepared. Equal layers share the text of their kernels, and a
+//! text that is in no compilation on disk is compiled together with the plan's others like it. A run writes where its
+//! memories lie into the kernels' arguments and queues them on the card's one stream. The second run over the same
+//! memories is *captured*: what it queues becomes a graph that later runs queue with one call, as long as nothing moves.
 //!
 //! A run returns when its work is queued. What goes wrong on the way - an index outside its table, a division by zero -
 //! is noted on the card and comes up at the next [`Device::sync`](crate::Device::sync) or copy to the host: see
