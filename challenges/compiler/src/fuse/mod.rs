@@ -519,11 +519,11 @@ impl Fusion<'_> {
         }
         for place in (0..groups.all.len()).rev() {
             let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
+            let is_free = pass.space == alone.space && pass.roots.len() < OUTPUTS;
+            let is_remat = is_free && scope::since(self.sized.graph, &pass.nodes).is_some();
             let touches = |input: &&Layout| pass.inputs.iter().chain(&pass.outputs).any(|own| own == *input);
-            let shares = alone.inputs.iter().filter(touches).any(|input| is_of_each(input, pass));
-            let is_alike = pass.space == alone.space && pass.roots.len() < OUTPUTS && shares;
-            let is_remat = scope::since(self.sized.graph, &pass.nodes).is_some();
-            if !is_alike || !is_remat || self.has_reduction(&pass.nodes) {
+            let shares = || alone.inputs.iter().filter(touches).any(|input| is_of_each(input, pass));
+            if !is_remat || !shares() || self.has_reduction(&pass.nodes) {
                 continue;
             }
             let Some(waiting) = groups.waiting(place, alone) else { continue };
