@@ -50,8 +50,8 @@ fn is_concat(sized: &Sized, id: Id) -> bool {
     matches!(sized.graph.node(id).op, Op::Concat { .. })
 }
 
-/// Whether one concatenation alone has a node, once, no other part of it is computed from the node, and all who read the
-/// node do so by its strides.
+/// Whether one concatenation alone has a node, once, no other part of it is computed from the node, and all who read it
+/// do so by its strides.
 fn may_be_piece(sized: &Sized, id: Id, concat: Id) -> bool {
     let is_put_once = sized.users(id).iter().filter(|user| is_concat(sized, **user)).count() == 1;
     is_put_once && !sized.is_output(id) && is_read_by_strides(sized, id) && !leads_to_other(sized, id, concat)

@@ -103,11 +103,12 @@ fn is_narrow(size: i64, beside: &[Dim]) -> bool {
 }
 
 /// Whether a node is an input, or a view or cast of one.
-fn is_given(graph: &Graph, id: Id) -> bool {
-    let node = graph.node(id);
-    let is_source = node.op.class() == Class::Source || matches!(node.op, Op::Dequantize { .. });
-    let passes_on = node.op == Op::Cast || node.op.is_view();
-    is_source || passes_on && is_given(graph, node.inputs[0])
+fn is_given(graph: &Graph, mut id: Id) -> bool {
+    while graph.node(id).op == Op::Cast || graph.node(id).op.is_view() {
+        id = graph.node(id).inputs[0];
+    }
+    let op = &graph.node(id).op;
+    op.class() == Class::Source || matches!(op, Op::Dequantize { .. })
 }
 
 /// Stretches of the products, each of at least two that are not too wide together.
@@ -331,10 +332,9 @@ impl Sum {
             (concatenate(rewrite, &lefts, 1, scope)?, concatenate(rewrite, &rights, 0, scope)?);
         let product = rewrite.add(Op::Matmul, &[left, right], None, scope)?;
         let ty = rewrite.node(id).ty.clone();
-        let is_seen = rewrite.to().ty(product).shape != ty.shape;
         let mut sum = product;
-        if is_seen {
-            sum = rewrite.add(Op::Reshape, &[product], Some(ty.clone()), scope)?;
+        if rewrite.to().ty(product).shape != ty.shape {
+            sum = rewrite.add(Op::Reshape, &[product], Some(ty), scope)?;
         }
         for other in &self.others {
             sum = rewrite.add(Op::Binary(Binary::Add), &[rewrite.at(*other)?, sum], None, scope)?;
@@ -344,15 +344,13 @@ impl Sum {
 }
 
 /// The product of two matrices over few terms that a node is, or a reshape of, if nothing else reads it.
-fn narrow(graph: &Graph, users: &[Vec<Id>], id: Id) -> Option<Id> {
+fn narrow(graph: &Graph, users: &[Vec<Id>], mut id: Id) -> Option<Id> {
+    let is_own = |id: Id| users[id.0 as usize].len() == 1;
+    while graph.node(id).op == Op::Reshape && is_own(id) {
+        id = graph.node(id).inputs[0];
+    }
     let node = graph.node(id);
-    if users[id.0 as usize].len() != 1 {
-        return None;
-    }
-    if node.op == Op::Reshape {
-        return narrow(graph, users, node.inputs[0]);
-    }
-    let is_product = node.op == Op::Matmul && node.ty.rank() == 2;
+    let is_product = node.op == Op::Matmul && node.ty.rank() == 2 && is_own(id);
     let terms = is_product.then(|| graph.ty(node.inputs[0]).shape[1].as_fixed()).flatten()?;
     is_narrow(terms, &node.ty.shape).then_some(id)
 }
