@@ -217,6 +217,15 @@ impl Model {
         adapter.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
+    /// The adapter with each number's neighbour, away from 0.
+    pub fn adapter_one_ulp_away(&self) -> Values<f32> {
+        let next = |value: &Array<f32>| {
+            let numbers = value.as_floats().iter().map(|x| f64::from(f32::from_bits(x.to_bits() + 1)));
+            Array::floats(value.dtype, &value.shape, numbers)
+        };
+        self.adapter().iter().map(|(name, value)| (name.clone(), next(value))).collect()
+    }
+
     /// Every weight, by the names of a graph's inputs: of a quantised one its parts.
     pub fn weights(&self) -> impl Iterator<Item = (&String, &Array<f32>)> {
         self.values.iter().filter(|(name, _)| !is_of_adapter(name))

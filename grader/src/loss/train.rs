@@ -12,7 +12,6 @@ use challenges::loss::run::Size;
 use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Activations, Engine, Machine, Microbatch};
 use challenges::{graph, nf4};
-use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::IGNORED;
 
@@ -157,7 +156,7 @@ impl Run<'_> {
         let whole = self.train(&graph::Solution, None, &batches, &start)?;
         let chunked = self.train(self.passes, Some(&chunks), &batches, &start)?;
         let beside = || {
-            let ulp_away = self.train(&graph::Solution, None, &batches, &next_floats(&start))?;
+            let ulp_away = self.train(&graph::Solution, None, &batches, &model.adapter_one_ulp_away())?;
             Ok::<Own, String>(Own { parameters: model.parameters(), ulp_away })
         };
         Ok(Series { losses: [whole, chunked], own: self.is_large.then(beside).transpose()? })
@@ -188,15 +187,6 @@ impl Run<'_> {
         };
         (1..).zip(batches).map(step).collect()
     }
-}
-
-/// Each number's neighbour, away from 0.
-fn next_floats(values: &Values<f32>) -> Values<f32> {
-    let next = |value: &Array<f32>| {
-        let numbers = value.as_floats().iter().map(|x| f64::from(f32::from_bits(x.to_bits() + 1)));
-        Array::floats(value.dtype, &value.shape, numbers)
-    };
-    values.iter().map(|(name, value)| (name.clone(), next(value))).collect()
 }
 
 /// A sequence whose first label, like one in its middle, is ignored.

@@ -336,18 +336,41 @@ fn what_a_pass_can_compute_from_what_it_reads_is_not_stored_for_it() {
         tape.output("loss", &(&y * &y).sum(1).sum(0).reshape([] as [i64; 0]));
     }));
     steps(&case);
+    assert_eq!(
+        stored(&case),
+        [2, 2, 1, 2],
+        "forward a root and the rows, backward the rows again and their gradient"
+    );
+}
+
+/// How many results each pass of a case stores.
+fn stored(case: &Case) -> Vec<usize> {
     let compiled = compile(&Solution, &case.graph, &BTreeMap::new(), Level::O2.options());
     let compiled = compiled.expect("it compiles");
     let passes = compiled.plan().steps.iter().filter_map(|step| match step {
         Step::Pass { outputs, .. } => Some(outputs.len()),
         _ => None,
     });
-    let stored: Vec<usize> = passes.collect();
-    assert_eq!(
-        stored,
-        [2, 2, 1, 2],
-        "forward a root and the rows, backward the rows again and their gradient"
-    );
+    passes.collect()
+}
+
+/// A norm in a narrow type whose rows are a product's factor: they are computed again for the weight's gradient, and the
+/// norm's own gradient computes them from what it reads.
+#[test]
+fn rows_of_a_norm_are_not_stored_for_its_gradient() {
+    for dtype in [Dtype::Bf16, Dtype::F16] {
+        let case = with_gradients(case(|tape| {
+            let [x, w, scale] =
+                [("x", 24), ("w", 32), ("scale", 1)].map(|(name, rows)| tape.input(name, dtype, [rows, 32]));
+            let h = x.exp();
+            let wide = h.cast(Dtype::F32);
+            let rows = (&wide / &(&wide * &wide).mean(1).sqrt()).cast(dtype);
+            let y = (&rows * &scale.spread(rows.shape())).matmul(&w).cast(Dtype::F32);
+            tape.output("loss", &(&y * &y).sum(1).sum(0).reshape([] as [i64; 0]));
+        }));
+        steps(&case);
+        assert_eq!(stored(&case), [2, 1, 1, 1, 3, 1], "{dtype:?}");
+    }
 }
 
 /// In a narrow type a factor is taken into the product where nothing is rounded for it: steps of `(x * factor) w`.
@@ -363,4 +386,17 @@ fn a_power_of_two_is_taken_into_a_product_of_any_type() {
     for dtype in [Dtype::F16, Dtype::Bf16] {
         assert_eq!([0.5, -4.0, 0.3, 0.0].map(|factor| of(dtype, factor)), [1, 1, 2, 2], "{dtype:?}");
     }
+}
+
+/// Views cost no operations, so that nothing but their number bounds how many follow each other.
+#[test]
+fn many_views_in_a_row_are_one_pass_or_a_few() {
+    let case = case(|tape| {
+        let mut x = tape.input("x", Dtype::F32, [8, 32]).tanh();
+        for i in 0..3_000 {
+            x = if i % 2 == 0 { x.reshape([32, 8]) } else { x.reshape([8, 32]) };
+        }
+        tape.output("y", &x.exp());
+    });
+    assert!(steps(&case) < 10);
 }

@@ -138,6 +138,10 @@ fn any_layer(scope: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
+/// Nodes that may lead to each other in one program. Views cost no operations, so that a program's length does not bound
+/// them, and the writer calls itself for each.
+const DEEP: usize = 512;
+
 /// A program being written.
 struct Writer<'a> {
     passes: &'a dyn Compile,
@@ -148,6 +152,7 @@ struct Writer<'a> {
     roots: Vec<Id>,
     code: Code,
     done: HashMap<Id, Vec<(Rc<Map>, Value)>>,
+    depth: usize, // of the node that is being computed
     nodes: BTreeSet<Id>,
     inputs: Vec<Layout>,
     stored: Vec<Value>,
@@ -163,7 +168,7 @@ impl<'a> Writer<'a> {
     ) -> Self {
         let (code, done, nodes) = (Code::default(), HashMap::new(), BTreeSet::new());
         let (roots, inputs, stored) = (Vec::new(), Vec::new(), Vec::new());
-        Self { passes, sized, buffers, space, with_row, roots, code, done, nodes, inputs, stored }
+        Self { passes, sized, buffers, space, with_row, roots, code, done, depth: 0, nodes, inputs, stored }
     }
 
     fn write(&mut self, roots: &[Root], maps: &[Rc<Map>]) -> Result<(), LowerError> {
@@ -233,7 +238,13 @@ impl<'a> Writer<'a> {
         let value = match self.buffers.get(&id) {
             Some(layout) if !self.roots.contains(&id) => self.load(id, &layout.clone(), map),
             Some(_) => return Err(LowerError::Unsupported), // another lane of this very kernel stores it
-            None => return self.compute(id, map),
+            None if self.depth == DEEP => return Err(LowerError::NeedsBuffer(id)),
+            None => {
+                self.depth += 1;
+                let value = self.compute(id, map);
+                self.depth -= 1;
+                return value;
+            }
         };
         Ok(self.note(id, map, value))
     }
