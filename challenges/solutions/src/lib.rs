@@ -12,11 +12,14 @@
 
 use challenges::fsdp::Fsdp;
 use challenges::graph::Compile;
+use challenges::issues::attention::Attend;
 use challenges::issues::chat::Chat;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
 
+#[path = "../../src/issues/attention/solution.rs"]
+mod attention;
 #[path = "../../src/issues/chat/solution.rs"]
 mod chat;
 #[path = "../../src/fsdp/solution.rs"]
@@ -52,6 +55,10 @@ define!(warpbook_fsdp -> Linked<dyn Fsdp>, Linked {
 define!(warpbook_graph -> Linked<dyn Compile>, Linked {
     steps: &graph::Solution,
     text: include_str!("../../src/graph/solution.rs"),
+});
+define!(warpbook_attention -> Linked<dyn Attend>, Linked {
+    steps: &attention::Solution,
+    text: include_str!("../../src/issues/attention/solution.rs"),
 });
 define!(warpbook_chat -> Linked<dyn Chat>, Linked {
     steps: &chat::Solution,

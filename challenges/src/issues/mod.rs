@@ -1,3 +1,4 @@
 //! (D) `issues`: the open issues.
 
+pub mod attention;
 pub mod chat;

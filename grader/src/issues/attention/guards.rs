@@ -1,0 +1,66 @@
+//! Guards: attempts that answer what they have seen. `tests` holds a cheat for each.
+
+use challenges::issues::attention::{Attend, Rules};
+use reference::issues::oracle_calls;
+
+use super::{choice, packing, pieces, rules};
+use crate::random::Random;
+use crate::table;
+
+/// What a guard does, with random numbers of the run's seed and its own name.
+type Guard = fn(&dyn Attend, &mut Random) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
+
+/// The guards of this part.
+const GUARDS: [(&str, Guard); 3] = [
+    ("documents that are remembered", |steps, random| Ok(remembers(steps, random))),
+    ("known back ends only", |steps, random| Ok(known_only(steps, random))),
+    ("a definition that answers", |steps, random| Ok(oracle_called(steps, random))),
+];
+
+/// Their names.
+pub(super) const NAMES: [&str; 3] = table::names(&GUARDS);
+
+/// Runs one guard.
+pub(super) fn run(name: &str, steps: &dyn Attend, seed: u64) -> Verdict {
+    table::find(&GUARDS, name)?(steps, &mut Random::named(seed, name))
+}
+
+/// The same memory holds other documents in the next batch.
+fn remembers(steps: &dyn Attend, random: &mut Random) -> Option<String> {
+    let mut documents = vec![0; 24];
+    for round in 0..4 {
+        documents.iter_mut().zip(packing::drawn(random, 6, 4)).for_each(|(to, from)| *to = from);
+        if let Err(wrong) = packing::right(steps, &documents, 6) {
+            return Some(format!("round {round} in the same memory: {wrong}"));
+        }
+    }
+    None
+}
+
+/// Back ends, windows and lengths that nobody has seen are treated as the known ones.
+fn known_only(steps: &dyn Attend, random: &mut Random) -> Option<String> {
+    let drawn = (0..32).find_map(|_| {
+        let back_ends: Vec<_> = (0..2 + random.below(4)).map(|_| choice::drawn(random)).collect();
+        let wanted = choice::drawn(random).of;
+        choice::right(steps, wanted, &back_ends).err()
+    });
+    drawn.or_else(|| (0..32).find_map(|_| pieces::right(steps, &pieces::drawn(random)).err())).or_else(|| {
+        let window = 2 + random.below(8) as u32;
+        let rules = Rules { causal: random.below(2) > 0, window: Some(window), ..Rules::default() };
+        rules::right(steps, rules, 3, 8).err()
+    })
+}
+
+/// The definition counts its calls; no step may add to them.
+fn oracle_called(steps: &dyn Attend, random: &mut Random) -> Option<String> {
+    let before = oracle_calls();
+    _ = packing::right(steps, &packing::drawn(random, 4, 3), 4);
+    _ = choice::right(steps, choice::drawn(random).of, &[choice::drawn(random)]);
+    _ = pieces::right(steps, &pieces::drawn(random));
+    _ = rules::right(steps, Rules { causal: true, ..Rules::default() }, 3, 8);
+    let calls = oracle_calls() - before;
+    (calls > 0).then(|| format!("the definition was called {calls} times while steps ran"))
+}
