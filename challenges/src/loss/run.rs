@@ -237,6 +237,30 @@ impl<'a> Runner<'a> {
         Ok(work.finish(&chunks, loss.unwrap_or_default()))
     }
 
+    /// What is computed of each row by itself, by the graph that computes it in [`Self::run`], whose bits it has: of a
+    /// loss that takes one pass. The loss is not made, and what only it asks for need not be given. The hidden states
+    /// are used up.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn values(&mut self, job: Job<'_>) -> Result<BTreeMap<String, Vec<f32>>, Error> {
+        check::job(self.session.device(), self.problem, &job)?;
+        let ChunkPlan { chunks, graphs } = self.plan(job.counts, job.size)?;
+        let graph = match &graphs.passes {
+            Passes::Two(values) => values,
+            Passes::One | Passes::OneThenScale { .. } => &graphs.each,
+            Passes::OneByGroups(_) => &self.graphs()?.anywhere.each.clone(),
+        };
+        let mut work = Work::new(self.session.device(), self.problem, job)?;
+        let none = |name: &str| (name.to_owned(), vec![0.0; work.rows]);
+        work.seeds = match &graphs.passes {
+            Passes::OneThenScale { value, .. } => work.unit_seeds(self.problem, value),
+            _ => self.problem.loss.values().map(none).collect(),
+        };
+        self.pass(graph, &chunks, &mut work)?;
+        Ok(work.made.values)
+    }
+
     /// All passes over the chunks, and the seeds when they can be known.
     fn passes(&mut self, graphs: &Graphs, chunks: &[Vec<usize>], work: &mut Work<'_>) -> Result<(), Error> {
         match &graphs.passes {

@@ -55,7 +55,7 @@ fn alone(
         device_peak = Some(device.watermark().map_err(Failure::bug)?);
     }
     let loss = job.config.in_chunks(job.loss.as_ref());
-    let model = Model::whole(
+    let mut model = Model::whole(
         machine(&*device),
         Cpu::new().threads(),
         job.config,
@@ -65,6 +65,9 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
+    if let Some(reference) = &job.reference {
+        model.engine()?.keep_reference(reference).map_err(Failure::usage)?;
+    }
     Run::new(job, Peers::alone(), model, Some(seat), stop)?.on_device(device_peak).all()
 }
 
