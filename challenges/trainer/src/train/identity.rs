@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use super::config::Config;
 use super::data::{Dataset, Row};
 use super::digest::{digits, of_file};
-use super::objective::{Goal, Judgement};
+use super::objective::Judgement;
 use crate::output::Failure;
 
 /// Settings that decide which rows there are; they count where the rows differ.
@@ -85,8 +85,7 @@ pub fn of(config: &Config, model: &Llama, adapter: &Adapter, data: &Dataset) -> 
         "model": of_model(model)?,
         "settings": settings(config, &adapter.config),
     });
-    if let Some(goal) = config.goal().map_err(Failure::Usage)?.filter(Goal::has_reference) {
-        _ = goal;
+    if config.goal().map_err(Failure::Usage)?.is_some_and(|goal| goal.has_reference()) {
         all["reference"] = of_adapter(adapter).into();
     }
     Ok(all)
@@ -98,7 +97,7 @@ fn settings(config: &Config, adapter: &lora::Config) -> Map<String, Json> {
     let acting = Config {
         lora_dropout: Some(adapter.dropout),
         use_bnb_nested_quant: config.load_in_4bit && config.use_bnb_nested_quant,
-        ..config.clone()
+        ..config.acting()
     };
     let kept = |key: &str| [&OF_ROWS[..], &FIXED, &FREE].iter().any(|keys| keys.contains(&key));
     let entries = acting.entries().into_iter().filter(|(key, _)| kept(key));

@@ -87,7 +87,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let ranks = train.ranks.map(|ranks| ("ranks".to_owned(), ranks.to_string()));
     let settings: Vec<(String, String)> = train.set.iter().cloned().chain(ranks).collect();
     let config = Config::read(path, &settings)?;
-    config.lookup.notes().iter().for_each(|note| warn(note));
+    config.lookup.notes().iter().chain(config.idle_keys().iter()).for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -125,7 +125,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
     let batches = batches(config, goal.as_ref(), &data[0])?;
     let job = Job {
-        reference: goal.filter(Goal::has_reference).map(|_| adapter.values()),
+        start_adapter: adapter.clone(),
         goal,
         config,
         model: &model,
@@ -145,8 +145,8 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
 
 /// Which examples make which step.
 fn batches(config: &Config, goal: Option<&Goal>, data: &Dataset) -> Result<Batches, Failure> {
-    let Some(Goal::Grpo(_)) = goal else { return Ok(Batches::new(config, data.examples())) };
-    let (completions, batch) = (data.group as u64, config.per_device_train_batch_size);
+    let Some(Goal::Grpo(grpo)) = goal else { return Ok(Batches::new(config, data.examples())) };
+    let (completions, batch) = (grpo.generations as u64, config.per_device_train_batch_size);
     let all = batch * config.gradient_accumulation_steps;
     if !all.is_multiple_of(completions) {
         return Err(Failure::Usage(format!(

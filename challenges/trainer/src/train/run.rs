@@ -31,7 +31,7 @@ use super::curves::Curves;
 use super::data::{Dataset, Row};
 use super::layout::Layout;
 use super::model::{Keyed, Logged, Model, Trained};
-use super::objective::{Goal, Step};
+use super::objective::{Generator, Goal, Step};
 use super::pace::Pace;
 use super::peers::Peers;
 use super::progress::Progress;
@@ -53,8 +53,8 @@ pub struct Job<'a> {
     pub loss: Option<Causal>,
     /// The objective, if it is more than the likelihood of the rows.
     pub goal: Option<Goal>,
-    /// A and B of the reference model, if the objective has one.
-    pub reference: Option<Values<f32>>,
+    /// The adapter as it was at the start, which is the reference model's.
+    pub start_adapter: Adapter,
     /// Which rows make which step.
     pub batches: Batches,
     /// How they lie in micro-batches.
@@ -91,6 +91,7 @@ pub struct Run<'a, 's, 'w> {
     stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
     pace: Pace,
     device_peak: Option<Box<dyn Watermark + 'a>>,
+    generator: Option<Generator<'a>>, // of completions that are not logged
 }
 
 /// What the first rank writes and says.
@@ -131,12 +132,17 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let is_evaluated = peers.agree(told)?.iter().any(|text| text == YES);
         let at = job.start.clone();
         let (stepping, pace) = ([Duration::ZERO; 3], Pace::default());
-        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping, pace, device_peak: None })
+        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping, pace, device_peak: None, generator: None })
     }
 
     /// The same, reporting the most bytes that were taken of a device whose memory is not the host's.
     pub fn on_device(self, device_peak: Option<Box<dyn Watermark + 'a>>) -> Self {
         Self { device_peak, ..self }
+    }
+
+    /// The same, drawing completions.
+    pub fn generating(self, generator: Option<Generator<'a>>) -> Self {
+        Self { generator, ..self }
     }
 
     /// Every step that is left; the exit code.
@@ -279,8 +285,15 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let numbers = self.job.batches.step(self.at.step);
         let data = &self.job.data[0];
         if let Some(goal) = &self.job.goal {
-            let Step { loss, tokens, metrics } =
-                goal.step(self.job.config, self.model.engine()?, data, &numbers)?;
+            let Step { loss, tokens, metrics } = match &mut self.generator {
+                Some(generator) => {
+                    let policy = self.model.adapter()?;
+                    let drawn = generator.groups(&policy, data, &numbers.concat(), self.at.step)?;
+                    let groups = [(0..drawn.examples()).collect()];
+                    goal.step(self.job.config, self.model.engine()?, &drawn, &groups)?
+                }
+                None => goal.step(self.job.config, self.model.engine()?, data, &numbers)?,
+            };
             return Ok(Accumulated { loss, tokens, logged: metrics, parts: None });
         }
         let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &data.rows[*row]).collect();

@@ -136,6 +136,7 @@ impl Encoder {
         for (i, completion) in completions.iter().enumerate() {
             let key = format!("completions[{i}]");
             let mut row = self.answer(prompt, completion, &key, object)?;
+            self.end_at_stop(&mut row);
             let reward = finite(&rewards[i]).map_err(|error| format!("rewards[{i}]: {error}"))?;
             let old = old.map(|old| numbers(&old[i], row.counted())).transpose();
             let mut old = old.map_err(|error| format!("old_logps[{i}]: {error}"))?;
@@ -179,6 +180,13 @@ impl Encoder {
         data.rows.push(Row { documents: vec![ids.len()], ids, trained });
         data.judged.push(Judgement { line: object, ..Judgement::default() });
         Ok(())
+    }
+
+    /// Leaves out what a template writes behind the end of an answer: no completion that is generated has it.
+    fn end_at_stop(&self, row: &mut Row) {
+        let answer = prompt_of(row)..row.ids.len();
+        let stop = answer.into_iter().find(|token| Some(row.ids[*token]) == self.end);
+        stop.map(|stop| row.cut(stop + 1));
     }
 
     /// A prompt and an answer, both of them texts or messages.

@@ -242,7 +242,7 @@ impl<'d> Part<'d> {
         let rows = self.rows.len() as f64;
         let tokens = self.counted_by(grpo).max(1) as f64;
         slots.spread(&self.rows, |b| {
-            if grpo.masks_truncated && self.judged[b].is_truncated {
+            if !self.counts(grpo, b) {
                 return 0.0;
             }
             match grpo.kind {
@@ -254,10 +254,14 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// The tokens that have a loss, of completions that are not left out of it.
+    /// Whether a completion has a loss.
+    pub(super) fn counts(&self, grpo: &Grpo, b: usize) -> bool {
+        !(grpo.masks_truncated && self.judged[b].is_truncated)
+    }
+
+    /// The tokens of completions that have a loss.
     pub fn counted_by(&self, grpo: &Grpo) -> usize {
-        let counts = |b: usize| !(grpo.masks_truncated && self.judged[b].is_truncated);
-        let rows = self.rows.iter().enumerate().filter(|(b, _)| counts(*b));
+        let rows = self.rows.iter().enumerate().filter(|(b, _)| self.counts(grpo, *b));
         rows.map(|(_, row)| row.counted()).sum()
     }
 

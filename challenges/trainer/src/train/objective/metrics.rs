@@ -77,7 +77,8 @@ pub(super) fn of(
 ) -> Metrics {
     let seen = Seen { part, slots, rows };
     let mut metrics = Metrics::default();
-    let all: Vec<usize> = (0..part.rows.len()).collect();
+    let counts = |b: &usize| if let Goal::Grpo(grpo) = goal { part.counts(grpo, *b) } else { true };
+    let all: Vec<usize> = (0..part.rows.len()).filter(counts).collect();
     let log_p = |b: usize| seen.sum(b, LOG_P);
     let moved = |b: usize| log_p(b) - slots.sum(b, part.rows[b], reference);
     let mean_of = |b: usize| log_p(b) / seen.row(b).counted().max(1) as f64;
@@ -102,7 +103,7 @@ pub(super) fn of(
             }
         }
         Goal::Kto(kto) => judged(&mut metrics, &seen, &|b| kto.beta * moved(b), &log_p, given),
-        Goal::Grpo(grpo) => sampled(&mut metrics, &seen, grpo, reference, given),
+        Goal::Grpo(grpo) => sampled(&mut metrics, &seen, grpo, &all, (reference, given)),
     }
     metrics
 }
@@ -160,57 +161,70 @@ fn judged(
     }
 }
 
-/// How many ratios were held, and the distance from the reference.
+/// How many ratios of some rows were held, and the distance from the reference.
 fn sampled(
     metrics: &mut Metrics,
     seen: &Seen<'_>,
     grpo: &Grpo,
-    reference: &[f32],
-    given: &Values<f32>,
+    rows: &[usize],
+    (reference, given): (&[f32], &Values<f32>),
 ) {
     let old = given.get("old").map(Array::wide);
-    let log_p = |n: usize| f64::from(seen.rows[LOG_P][n]);
-    let ratio = |n: usize| old.as_ref().map_or(0.0, |old| log_p(n) - old[n]);
-    let places = |b: usize| seen.slots.places(b, seen.row(b)).collect::<Vec<usize>>();
-    let ratios = |b: usize| {
-        let each: Vec<f64> = places(b).into_iter().map(ratio).collect();
-        match grpo.policy.level {
-            Level::Token => each,
-            Level::Sequence => vec![mean(each.into_iter())],
-        }
-    };
-    let all: Vec<Vec<f64>> = (0..seen.part.rows.len())
-        .map(|b| ratios(b).into_iter().map(f64::exp).collect())
-        .collect();
+    let tokens: Vec<Vec<Token>> =
+        rows.iter().map(|b| seen.tokens(*b, reference, old.as_deref(), grpo.policy.level)).collect();
     if grpo.policy.beta != 0.0 {
-        let distance = |n: usize, ratio: f64| {
-            let d = f64::from(reference[n]) - log_p(n);
-            (d.exp_m1() - d) * if grpo.is_distance_corrected { ratio } else { 1.0 }
+        let distance = |token: &Token| {
+            let weight = if grpo.is_distance_corrected { token.ratio } else { 1.0 };
+            (token.apart.exp_m1() - token.apart) * weight
         };
-        let of_row = |(b, ratios): (usize, &Vec<f64>)| {
-            let each = places(b).into_iter().enumerate();
-            each.map(|(t, n)| distance(n, ratios[t.min(ratios.len() - 1)])).collect::<Vec<f64>>()
-        };
-        metrics.put("kl", mean(all.iter().enumerate().flat_map(of_row)));
+        metrics.put("kl", mean(tokens.iter().flatten().map(distance)));
     }
     let Clip { low, high, delta } = grpo.policy.clip;
     let held = |ratio: f64| delta.map_or(ratio, |delta| ratio.min(delta));
-    let shares = |is_held: &dyn Fn(f64, f64) -> bool| -> Vec<Vec<f64>> {
-        let of_row = |(ratios, advantage): (&Vec<f64>, &f64)| {
-            ratios.iter().map(|ratio| f64::from(u8::from(is_held(held(*ratio), *advantage)))).collect()
+    let share = |is_held: &dyn Fn(f64, f64) -> bool| -> Vec<Vec<f64>> {
+        let of_row = |(b, tokens): (&usize, &Vec<Token>)| {
+            let advantage = seen.part.advantages[*b];
+            let is_held = |token: &Token| f64::from(u8::from(is_held(held(token.ratio), advantage)));
+            let each = tokens.iter().map(is_held);
+            if grpo.policy.level == Level::Sequence { each.take(1).collect() } else { each.collect() }
         };
-        all.iter().zip(&seen.part.advantages).map(of_row).collect()
+        rows.iter().zip(&tokens).map(of_row).collect()
     };
-    let is_low = |ratio: f64, advantage: f64| ratio < 1.0 - low && advantage < 0.0;
-    let is_high = |ratio: f64, advantage: f64| ratio > 1.0 + high && advantage > 0.0;
-    let (lows, highs) = (shares(&is_low), shares(&is_high));
-    let of_rows = |shares: &[Vec<f64>]| shares.iter().map(|row| mean(row.iter().copied())).collect::<Vec<f64>>();
+    let lows = share(&|ratio, advantage| ratio < 1.0 - low && advantage < 0.0);
+    let highs = share(&|ratio, advantage| ratio > 1.0 + high && advantage > 0.0);
     let of_all = |shares: &[Vec<f64>]| mean(shares.iter().flatten().copied());
     metrics.put("clip_ratio/low_mean", of_all(&lows));
-    metrics.put("clip_ratio/low_min", of_rows(&lows).into_iter().fold(f64::INFINITY, f64::min));
     metrics.put("clip_ratio/high_mean", of_all(&highs));
-    metrics.put("clip_ratio/high_max", of_rows(&highs).into_iter().fold(0.0, f64::max));
     metrics.put("clip_ratio/region_mean", of_all(&lows) + of_all(&highs));
+    let of_rows = |shares: &[Vec<f64>]| shares.iter().map(|row| mean(row.iter().copied())).collect::<Vec<f64>>();
+    if !rows.is_empty() {
+        metrics.put("clip_ratio/low_min", of_rows(&lows).into_iter().fold(1.0, f64::min));
+        metrics.put("clip_ratio/high_max", of_rows(&highs).into_iter().fold(0.0, f64::max));
+    }
+}
+
+/// What is known of a sampled token.
+struct Token {
+    ratio: f64,
+    apart: f64, // the reference's log-probability less the policy's
+}
+
+impl Seen<'_> {
+    /// The tokens of a row.
+    fn tokens(&self, b: usize, reference: &[f32], old: Option<&[f64]>, level: Level) -> Vec<Token> {
+        let places: Vec<usize> = self.slots.places(b, self.row(b)).collect();
+        let log_p = |n: usize| f64::from(self.rows[LOG_P][n]);
+        let logs = places.iter().map(|n| old.map_or(0.0, |old| log_p(*n) - old[*n]));
+        let logs: Vec<f64> = match level {
+            Level::Token => logs.collect(),
+            Level::Sequence => vec![mean(logs); places.len()],
+        };
+        let token = |(n, log): (&usize, f64)| Token {
+            ratio: log.exp(),
+            apart: f64::from(reference[*n]) - log_p(*n),
+        };
+        places.iter().zip(logs).map(token).collect()
+    }
 }
 
 /// The loss of the chosen texts.
@@ -219,7 +233,8 @@ fn likelihood(rows: &Rows, given: &Values<f32>) -> f64 {
     rows[LOG_P].iter().zip(weights).map(|(log_p, weight)| -f64::from(*log_p) * weight).sum()
 }
 
+/// 0 of none.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0_usize), |(sum, count), value| (sum + value, count + 1));
-    sum / count as f64
+    sum / count.max(1) as f64
 }

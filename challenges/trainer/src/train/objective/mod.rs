@@ -14,8 +14,10 @@
 //! TRL 1.16, and its experimental `ORPOTrainer` and `CPOTrainer`, which divide a step's loss by its micro-batches.
 
 mod examples;
+mod generate;
 mod given;
 mod metrics;
+mod reward;
 mod step;
 
 use challenges::loss::Loss;
@@ -27,6 +29,7 @@ use super::config::{Config, Length, Objective, Sampling as Order};
 use super::data::Dataset;
 
 pub use examples::Judgement;
+pub use generate::Generator;
 pub use given::Part;
 pub use metrics::Metrics;
 pub use step::Step;
@@ -59,6 +62,8 @@ pub struct Grpo {
     pub temperature: f64,
     /// Whether the distance is weighed by the ratio.
     pub is_distance_corrected: bool,
+    /// Completions of a prompt.
+    pub generations: usize,
     /// Tokens of a completion.
     pub most: usize,
     /// Whether completions that were cut have no loss.
@@ -101,7 +106,7 @@ const SCALES: [(&str, Scale); 3] = [("group", Scale::Group), ("batch", Scale::Ba
 const LEVELS: [(&str, Level); 2] = [("token", Level::Token), ("sequence", Level::Sequence)];
 
 /// Keys that only some objectives have.
-const OF_SOME: [(&str, &[Objective]); 20] = {
+const OF_SOME: [(&str, &[Objective]); 22] = {
     use Objective::{Dpo, Grpo, Kto, Orpo, Sft, Simpo};
     [
         ("packing", &[Sft]),
@@ -124,6 +129,8 @@ const OF_SOME: [(&str, &[Objective]); 20] = {
         ("scale_rewards", &[Grpo]),
         ("use_bias_correction_kl", &[Grpo]),
         ("mask_truncated_completions", &[Grpo]),
+        ("reward_program", &[Grpo]),
+        ("reward_timeout", &[Grpo]),
     ]
 };
 
@@ -162,6 +169,52 @@ impl Config {
         if length && own == Objective::Grpo {
             self.max_length = Length(None);
         }
+    }
+
+    /// The same with the defaults of its objective in the place of what is not stated: as it acts.
+    pub(super) fn acting(&self) -> Self {
+        let mut acting = self.clone();
+        let loss_type = |first: &str| Some(self.loss_type.clone().unwrap_or_else(|| first.to_owned()));
+        match self.goal() {
+            Ok(Some(Goal::Dpo(PairLoss { kind, beta }))) => {
+                let e = if let PairKind::Robust(e) = kind { Some(e) } else { None };
+                acting = Self { beta: Some(beta), label_smoothing: e, loss_type: loss_type("sigmoid"), ..acting };
+            }
+            Ok(Some(Goal::Orpo(Orpo { beta }))) => acting.beta = Some(beta),
+            Ok(Some(Goal::Simpo(SimPo { beta, gamma, label_smoothing }, alpha))) => {
+                acting.loss_type = None; // there is one
+                (acting.beta, acting.simpo_gamma) = (Some(beta), Some(gamma));
+                (acting.label_smoothing, acting.cpo_alpha) = (Some(label_smoothing), Some(alpha));
+            }
+            Ok(Some(Goal::Kto(Kto { beta, desirable_weight, undesirable_weight }))) => {
+                acting.loss_type = None; // there is one
+                acting.beta = Some(beta);
+                acting.desirable_weight = Some(desirable_weight);
+                acting.undesirable_weight = Some(undesirable_weight);
+            }
+            Ok(Some(Goal::Grpo(grpo))) => {
+                let Clip { low, high, .. } = grpo.policy.clip;
+                (acting.epsilon, acting.epsilon_high) = (Some(low), Some(high));
+                (acting.beta, acting.temperature) = (Some(grpo.policy.beta), Some(grpo.temperature));
+                acting.loss_type = loss_type("dapo");
+                acting.max_completion_length = Some(grpo.most as u64);
+                acting.use_bias_correction_kl = Some(grpo.is_distance_corrected);
+                acting.mask_truncated_completions = Some(grpo.masks_truncated);
+                acting.num_generations = self.reward_program.is_some().then_some(grpo.generations as u64);
+                acting.importance_sampling_level.get_or_insert_with(|| "token".to_owned());
+                acting.scale_rewards.get_or_insert_with(|| "group".to_owned());
+            }
+            Ok(None) | Err(_) => {}
+        }
+        acting
+    }
+
+    /// What a run should say of keys that do nothing.
+    pub(super) fn idle_keys(&self) -> Option<String> {
+        let is_idle = self.label_smoothing.is_some_and(|e| e > 0.0)
+            && matches!(self.goal(), Ok(Some(Goal::Dpo(pair))) if !matches!(pair.kind, PairKind::Robust(_)));
+        let loss = self.loss_type.as_deref().unwrap_or("sigmoid");
+        is_idle.then(|| format!("label_smoothing: loss_type = \"{loss}\" leaves it out, as in TRL; robust has it"))
     }
 
     /// That there is such an objective.
@@ -235,6 +288,16 @@ impl Config {
                 return Err(format!("{key}: expected a number above 0, found 0"));
             }
         }
+        if let Some(few) = self.num_generations.filter(|count| *count < 2) {
+            return Err(format!("num_generations: expected at least 2, found {few}"));
+        }
+        if self.reward_timeout.is_some() && self.reward_program.is_none() {
+            return Err("reward_timeout: expected reward_program beside it, found none".to_owned());
+        }
+        if self.reward_program.is_some() && self.eval_dataset_name.is_some() {
+            return Err("eval_dataset_name: expected logged completions, found reward_program".to_owned());
+        }
+        self.reward_program()?;
         if self.max_completion_length == Some(0) {
             return Err("max_completion_length: expected a whole number above 0, found 0".to_owned());
         }
@@ -244,6 +307,7 @@ impl Config {
             scale: word("scale_rewards", self.scale_rewards.as_ref(), &SCALES)?,
             temperature: self.temperature.unwrap_or(1.0),
             is_distance_corrected: self.use_bias_correction_kl.unwrap_or(true),
+            generations: self.num_generations.unwrap_or(8) as usize,
             most: self.max_completion_length.unwrap_or(512) as usize,
             masks_truncated: self.mask_truncated_completions.unwrap_or(false),
             old: false,
@@ -286,7 +350,10 @@ impl Goal {
     #[must_use]
     pub fn over(self, data: &Dataset) -> Self {
         match self {
-            Self::Grpo(grpo) => Self::Grpo(Grpo { old: data.judged.iter().any(|own| own.old.is_some()), ..grpo }),
+            Self::Grpo(grpo) => {
+                let generations = if data.group > 1 { data.group } else { grpo.generations };
+                Self::Grpo(Grpo { old: data.judged.iter().any(|own| own.old.is_some()), generations, ..grpo })
+            }
             other => other,
         }
     }

@@ -37,7 +37,8 @@ impl Goal {
         data: &Dataset,
         examples: &[Vec<usize>],
     ) -> Result<Step, Failure> {
-        let (parts, mut metrics) = self.parts(config, data, examples);
+        let size = config.per_device_train_batch_size as usize;
+        let (parts, mut metrics) = self.parts(size, data, examples);
         let step = self.of_step(config, &parts);
         let logged = parts.iter().map(|part| part.learn(self, engine, &step));
         let logged = logged.collect::<Result<Vec<(f64, Metrics)>, Failure>>()?;
@@ -47,7 +48,7 @@ impl Goal {
         Ok(Step { loss: losses.iter().sum(), tokens, metrics })
     }
 
-    /// The loss of examples that are only read, in the mean over them, and what is logged beside, in the mean over
+    /// The loss of examples that are only read, in the mean over their rows, and what is logged beside, in the mean over
     /// batches.
     pub fn evaluation(
         &self,
@@ -56,17 +57,19 @@ impl Goal {
         data: &Dataset,
     ) -> Result<(f64, Map<String, Json>), Failure> {
         let all: Vec<usize> = (0..data.examples()).collect();
-        let batches: Vec<Vec<usize>> =
-            all.chunks(config.per_device_eval_batch_size as usize).map(<[usize]>::to_vec).collect();
+        let size = config.per_device_eval_batch_size as usize;
+        let batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
+        let (parts, mut logged) = self.parts(size, data, &batches);
         let (mut sum, mut measured) = (0.0, Vec::new());
-        for batch in &batches {
-            let part = Part::of(self, data, batch);
-            let step = self.of_step(config, std::slice::from_ref(&part));
+        for part in &parts {
+            let step = self.of_step(config, std::slice::from_ref(part));
             let (loss, metrics) = part.judge(self, engine, &step)?;
-            sum += loss * batch.len() as f64;
+            sum += loss * part.rows.len() as f64;
             measured.push(metrics);
         }
-        Ok((sum / all.len() as f64, Metrics::mean(&measured)))
+        logged.extend(Metrics::mean(&measured));
+        let rows: usize = parts.iter().map(|part| part.rows.len()).sum();
+        Ok((sum / rows as f64, logged))
     }
 
     fn of_step(&self, config: &Config, parts: &[Part<'_>]) -> OfStep {
@@ -77,10 +80,10 @@ impl Goal {
         OfStep { parts: parts.len(), tokens: parts.iter().map(counted).sum(), slots: self.slots(config) }
     }
 
-    /// The micro-batches of a step, and what is known of it before they are read.
+    /// The micro-batches of a step, of groups with so many rows each, and what is known of it before they are read.
     fn parts<'d>(
         &self,
-        config: &Config,
+        size: usize,
         data: &'d Dataset,
         examples: &[Vec<usize>],
     ) -> (Vec<Part<'d>>, Map<String, Json>) {
@@ -93,7 +96,6 @@ impl Goal {
         let rewards: Vec<Vec<f64>> = groups.iter().map(rewards).collect();
         let advantages = grpo.advantages(&rewards).concat();
         let rows = groups.concat();
-        let size = config.per_device_train_batch_size as usize;
         let parts = rows.chunks(size).zip(advantages.chunks(size));
         let parts = parts.map(|(rows, advantages)| {
             let advantages = advantages.to_vec();
