@@ -46,7 +46,7 @@ pub struct Engine<'a> {
     pub(super) tables: BTreeMap<String, DeviceTensor>, // of the last length
     pub(super) batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
     pub(super) reference: BTreeMap<String, DeviceTensor>, // what is trained, as it was at the start, if it is kept
-    rates: BTreeMap<String, DeviceTensor>,             // of the last update
+    rates: BTreeMap<String, DeviceTensor>,                // of the last update
 }
 
 /// What a model runs on.

@@ -46,11 +46,8 @@ impl Batches {
     pub fn of_groups(config: &Config, groups: usize, completions: u64) -> Self {
         let all = config.per_device_train_batch_size * config.gradient_accumulation_steps;
         let batch = (all / completions.max(1)).max(1);
-        let own = Config {
-            per_device_train_batch_size: batch,
-            gradient_accumulation_steps: 1,
-            ..config.clone()
-        };
+        let own =
+            Config { per_device_train_batch_size: batch, gradient_accumulation_steps: 1, ..config.clone() };
         Self::new(&own, groups)
     }
 

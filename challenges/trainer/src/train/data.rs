@@ -182,7 +182,11 @@ impl Encoder {
         self.read(file, |data, object| {
             let mut row = self.row(&object)?;
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
-            if row.counted() == 0 { data.left_out += 1 } else { data.rows.push(row) }
+            if row.counted() == 0 {
+                data.left_out += 1
+            } else {
+                data.rows.push(row)
+            }
             Ok(())
         })
     }

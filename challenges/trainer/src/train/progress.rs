@@ -45,8 +45,16 @@ impl Progress {
     /// An evaluation was made; `line` is its line of the metrics.
     pub fn evaluation(&self, step: u64, line: &Json) {
         let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
-        let (loss, accuracy) = (number("eval_loss"), number("eval_mean_token_accuracy"));
-        self.say(&format!("step {step:>6} of {}  eval loss {loss:.4}  accuracy {accuracy:.3}\n", self.steps));
+        let loss = number("eval_loss");
+        let others = [
+            ("accuracy", "eval_mean_token_accuracy"),
+            ("margins", "eval_rewards/margins"),
+            ("reward", "eval_reward"),
+        ];
+        let others =
+            others.map(|(name, key)| (name, number(key))).into_iter().filter(|(_, number)| !number.is_nan());
+        let others: String = others.map(|(name, number)| format!("  {name} {number:.3}")).collect();
+        self.say(&format!("step {step:>6} of {}  eval loss {loss:.4}{others}\n", self.steps));
     }
 
     /// Prints above the bar.

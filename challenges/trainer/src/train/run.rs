@@ -132,7 +132,19 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let is_evaluated = peers.agree(told)?.iter().any(|text| text == YES);
         let at = job.start.clone();
         let (stepping, pace) = ([Duration::ZERO; 3], Pace::default());
-        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping, pace, device_peak: None, generator: None })
+        Ok(Self {
+            job,
+            peers,
+            model,
+            at,
+            is_evaluated,
+            stop,
+            first,
+            stepping,
+            pace,
+            device_peak: None,
+            generator: None,
+        })
     }
 
     /// The same, reporting the most bytes that were taken of a device whose memory is not the host's.

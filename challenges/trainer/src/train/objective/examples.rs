@@ -126,7 +126,10 @@ impl Encoder {
         for (key, found) in lists {
             if found.is_some_and(|found| found != completions.len()) {
                 let found = found.unwrap_or(0);
-                return Err(format!("{key}: expected one for each of {} completions, found {found}", completions.len()));
+                return Err(format!(
+                    "{key}: expected one for each of {} completions, found {found}",
+                    completions.len()
+                ));
             }
         }
         if data.group > 0 && data.judged.first().is_some_and(|first| first.old.is_some() != old.is_some()) {
@@ -158,13 +161,7 @@ impl Encoder {
     }
 
     /// A prompt that is answered while it is trained.
-    fn alone(
-        &self,
-        data: &mut Dataset,
-        object: Object,
-        grpo: &Grpo,
-        config: &Config,
-    ) -> Result<(), String> {
+    fn alone(&self, data: &mut Dataset, object: Object, grpo: &Grpo, config: &Config) -> Result<(), String> {
         let _ = (grpo, config);
         for key in ["completions", "rewards"] {
             if given(&object, key).is_some() {

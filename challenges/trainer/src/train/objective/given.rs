@@ -147,33 +147,32 @@ impl<'d> Part<'d> {
     /// before it in the micro-batch.
     fn baseline(&self, engine: &mut Engine<'_>) -> Result<f64, Failure> {
         let others = self.rows.iter().cycle().skip(self.rows.len() - 1);
-        let rows: Vec<Row> = self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other)).collect();
+        let rows: Vec<Row> =
+            self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other)).collect();
         let batch = side_by_side(&rows.iter().collect::<Vec<_>>());
         let batch = engine.padded(&batch).map_err(Failure::bug)?;
         let slots = Slots { shape: batch.shape, count: rows.len() };
         let mut sums = |whose: Whose| {
             let log_p = log_p(engine, &batch, whose)?;
-            Ok::<_, Failure>(rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>())
+            Ok::<_, Failure>(
+                rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>(),
+            )
         };
         let (reference, policy) = (sums(Whose::Reference)?, sums(Whose::Policy)?);
         kto_baseline(&policy, &reference).map_err(Failure::bug)
     }
 
     /// What the loss asks for.
-    fn given(
-        &self,
-        goal: &Goal,
-        slots: &Slots,
-        step: &OfStep,
-        reference: &[f32],
-        z: f64,
-    ) -> Values<f32> {
+    fn given(&self, goal: &Goal, slots: &Slots, step: &OfStep, reference: &[f32], z: f64) -> Values<f32> {
         let is_pair = goal.rows() == 2;
         let slot = |row: usize| self.slot(is_pair, row, slots.count);
         let mut given = Values::new();
         let mut put = |name: &str, values: Vec<f64>| {
             let shape = [values.len()];
-            given.insert(name.to_owned(), Array::floats(reference::graph::Dtype::F32, &shape, values.into_iter()));
+            given.insert(
+                name.to_owned(),
+                Array::floats(reference::graph::Dtype::F32, &shape, values.into_iter()),
+            );
         };
         put("mask", slots.spread(&self.rows, |_| 1.0));
         put("reference", reference.iter().map(|log_p| f64::from(*log_p)).collect());

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use challenges::loss::sequences::{CORRECT, ENTROPY, LOGITS, LOG_P};
+use challenges::loss::sequences::{CORRECT, ENTROPY, LOG_P, LOGITS};
 use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::{Clip, Level};
@@ -123,7 +123,10 @@ fn pairs(
     metrics.put("logits/rejected", seen.mean(&rejected, LOGITS));
     metrics.put("rewards/chosen", mean(both().map(|(chosen, _)| chosen)));
     metrics.put("rewards/rejected", mean(both().map(|(_, rejected)| rejected)));
-    metrics.put("rewards/accuracies", mean(both().map(|(chosen, rejected)| f64::from(u8::from(chosen > rejected)))));
+    metrics.put(
+        "rewards/accuracies",
+        mean(both().map(|(chosen, rejected)| f64::from(u8::from(chosen > rejected)))),
+    );
     metrics.put("rewards/margins", mean(both().map(|(chosen, rejected)| chosen - rejected)));
     metrics.put("logps/chosen", mean(chosen.iter().map(|b| log_p(*b))));
     metrics.put("logps/rejected", mean(rejected.iter().map(|b| log_p(*b))));
@@ -196,7 +199,8 @@ fn sampled(
     metrics.put("clip_ratio/low_mean", of_all(&lows));
     metrics.put("clip_ratio/high_mean", of_all(&highs));
     metrics.put("clip_ratio/region_mean", of_all(&lows) + of_all(&highs));
-    let of_rows = |shares: &[Vec<f64>]| shares.iter().map(|row| mean(row.iter().copied())).collect::<Vec<f64>>();
+    let of_rows =
+        |shares: &[Vec<f64>]| shares.iter().map(|row| mean(row.iter().copied())).collect::<Vec<f64>>();
     if !rows.is_empty() {
         metrics.put("clip_ratio/low_min", of_rows(&lows).into_iter().fold(1.0, f64::min));
         metrics.put("clip_ratio/high_max", of_rows(&highs).into_iter().fold(0.0, f64::max));
@@ -219,10 +223,8 @@ impl Seen<'_> {
             Level::Token => logs.collect(),
             Level::Sequence => vec![mean(logs); places.len()],
         };
-        let token = |(n, log): (&usize, f64)| Token {
-            ratio: log.exp(),
-            apart: f64::from(reference[*n]) - log_p(*n),
-        };
+        let token =
+            |(n, log): (&usize, f64)| Token { ratio: log.exp(), apart: f64::from(reference[*n]) - log_p(*n) };
         places.iter().zip(logs).map(token).collect()
     }
 }

@@ -178,7 +178,8 @@ impl Config {
         match self.goal() {
             Ok(Some(Goal::Dpo(PairLoss { kind, beta }))) => {
                 let e = if let PairKind::Robust(e) = kind { Some(e) } else { None };
-                acting = Self { beta: Some(beta), label_smoothing: e, loss_type: loss_type("sigmoid"), ..acting };
+                acting =
+                    Self { beta: Some(beta), label_smoothing: e, loss_type: loss_type("sigmoid"), ..acting };
             }
             Ok(Some(Goal::Orpo(Orpo { beta }))) => acting.beta = Some(beta),
             Ok(Some(Goal::Simpo(SimPo { beta, gamma, label_smoothing }, alpha))) => {
@@ -214,17 +215,28 @@ impl Config {
         let is_idle = self.label_smoothing.is_some_and(|e| e > 0.0)
             && matches!(self.goal(), Ok(Some(Goal::Dpo(pair))) if !matches!(pair.kind, PairKind::Robust(_)));
         let loss = self.loss_type.as_deref().unwrap_or("sigmoid");
-        is_idle.then(|| format!("label_smoothing: loss_type = \"{loss}\" leaves it out, as in TRL; robust has it"))
+        is_idle.then(|| {
+            format!("label_smoothing: loss_type = \"{loss}\" leaves it out, as in TRL; robust has it")
+        })
     }
 
     /// That there is such an objective.
     pub(super) fn check_objective(&self) -> Result<(), String> {
         let own = self.objective;
-        let foreign = OF_SOME.iter().find(|(key, of)| self.stated.contains(key) && !of.contains(&own));
+        let is_off = |key: &str| match key {
+            "packing" => !self.packing,
+            "assistant_only_loss" => !self.assistant_only_loss,
+            "max_length" => self.max_length.0.is_none(),
+            _ => false,
+        };
+        let is_foreign = |(key, of): &&(&str, &[Objective])| {
+            self.stated.contains(key) && !is_off(key) && !of.contains(&own)
+        };
+        let foreign = OF_SOME.iter().find(is_foreign);
         if let Some((key, of)) = foreign {
             let all: Vec<&str> = of.iter().map(|objective| objective.name()).collect();
             return Err(format!(
-                "{key}: expected objective {}, found objective = \"{}\"",
+                "{key} is of objective {}, found objective = \"{}\"",
                 any_of(&all),
                 own.name()
             ));
