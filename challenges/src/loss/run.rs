@@ -237,26 +237,20 @@ impl<'a> Runner<'a> {
         Ok(work.finish(&chunks, loss.unwrap_or_default()))
     }
 
-    /// What is computed of each row by itself, by the graph that computes it in [`Self::run`], whose bits it has: of a
-    /// loss that takes one pass. The loss is not made, and what only it asks for need not be given. The hidden states
-    /// are used up.
+    /// What is computed of each row by itself. The loss is not made, and what only it asks for need not be given. Where
+    /// a run takes one pass, it is that pass whose values these are, to the bit. Donated hidden states are used up.
     ///
     /// # Errors
     /// As [`Self::run`].
     pub fn values(&mut self, job: Job<'_>) -> Result<BTreeMap<String, Vec<f32>>, Error> {
         check::job(self.session.device(), self.problem, &job)?;
-        let ChunkPlan { chunks, graphs } = self.plan(job.counts, job.size)?;
-        let graph = match &graphs.passes {
-            Passes::Two(values) => values,
-            Passes::One | Passes::OneThenScale { .. } => &graphs.each,
-            Passes::OneByGroups(_) => &self.graphs()?.anywhere.each.clone(),
-        };
+        let chunks = self.plan(job.counts, job.size)?.chunks;
+        let Graphs { passes, each, .. } = self.graphs()?.anywhere.clone();
+        let graph = if let Passes::Two(values) = &passes { values } else { &each };
+        check::inputs(self.problem, graph, &job)?;
         let mut work = Work::new(self.session.device(), self.problem, job)?;
-        let none = |name: &str| (name.to_owned(), vec![0.0; work.rows]);
-        work.seeds = match &graphs.passes {
-            Passes::OneThenScale { value, .. } => work.unit_seeds(self.problem, value),
-            _ => self.problem.loss.values().map(none).collect(),
-        };
+        let seeded = if let Passes::OneThenScale { value, .. } = &passes { value } else { "" };
+        work.seeds = work.unit_seeds(self.problem, seeded);
         self.pass(graph, &chunks, &mut work)?;
         Ok(work.made.values)
     }

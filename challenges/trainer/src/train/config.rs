@@ -191,7 +191,7 @@ keys! {
     /// How dear it is to leave the reference model, the adapter as it was at the start; of orpo what the odds count, of
     /// simpo what the difference of the means is multiplied with. By default 0.1, for grpo 0.
     beta: Option<f64> = None,
-    /// The loss of dpo: sigmoid, ipo, hinge or robust; of grpo: dapo, grpo, bnpo or dr_grpo. By default the first.
+    /// The loss of dpo: sigmoid, ipo, hinge or robust; of grpo: dapo, grpo, bnpo or `dr_grpo`. By default the first.
     loss_type: Option<String> = None,
     /// The share of pairs that are the wrong way round, of dpo's robust loss and of simpo; by default 0. As in TRL, the
     /// other losses of dpo leave it out.
@@ -206,7 +206,7 @@ keys! {
     undesirable_weight: Option<f64> = None,
     /// Completions of a prompt of grpo; by default those of a line where they are logged, else 8.
     num_generations: Option<u64> = None,
-    /// Tokens of a completion of grpo: logged ones are cut to it, generated ones end there, and dr_grpo divides by it;
+    /// Tokens of a completion of grpo: logged ones are cut to it, generated ones end there, and `dr_grpo` divides by it;
     /// by default 512.
     max_completion_length: Option<u64> = None,
     /// What logits of grpo are divided by, where completions are drawn and trained; by default 1.

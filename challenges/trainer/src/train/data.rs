@@ -183,9 +183,9 @@ impl Encoder {
             let mut row = self.row(&object)?;
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
             if row.counted() == 0 {
-                data.left_out += 1
+                data.left_out += 1;
             } else {
-                data.rows.push(row)
+                data.rows.push(row);
             }
             Ok(())
         })

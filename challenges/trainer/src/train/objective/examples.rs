@@ -54,7 +54,7 @@ impl Encoder {
         self.read(file, |data, object| match goal {
             Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
             Goal::Kto(_) => self.judged(data, &object, most),
-            Goal::Grpo(grpo) if config.reward_program.is_some() => self.alone(data, object, grpo, config),
+            Goal::Grpo(grpo) if config.reward_program.is_some() => self.alone(data, object),
             Goal::Grpo(grpo) => self.logged(data, &object, grpo, config),
         })
     }
@@ -62,18 +62,13 @@ impl Encoder {
     /// A chosen and a rejected answer.
     fn pair(&self, data: &mut Dataset, object: &Object, most: Option<usize>) -> Result<(), String> {
         let [chosen, rejected] = ["chosen", "rejected"].map(|key| needed(object, key));
-        let (chosen, rejected) = (chosen?, rejected?);
-        let mut rows = match given(object, "prompt") {
-            Some(prompt) => [("chosen", chosen), ("rejected", rejected)]
-                .map(|(key, answer)| self.answer(prompt, answer, key, object)),
-            None => {
-                let (prompt, [chosen, rejected]) = without_prompt(chosen, rejected)?;
-                [("chosen", chosen), ("rejected", rejected)]
-                    .map(|(key, answer)| self.answer(&prompt, &answer, key, object))
-            }
-        }
-        .into_iter()
-        .collect::<Result<Vec<Row>, String>>()?;
+        let answers = [chosen?.clone(), rejected?.clone()];
+        let (prompt, [chosen, rejected]) = match given(object, "prompt") {
+            Some(prompt) => (prompt.clone(), answers),
+            None => without_prompt(&answers)?,
+        };
+        let answer = |key: &str, answer: &Json| self.answer(&prompt, answer, key, object);
+        let mut rows = vec![answer("chosen", &chosen)?, answer("rejected", &rejected)?];
         let begin = rows.iter().map(prompt_of).min().unwrap_or(0);
         for row in &mut rows {
             row.trained[begin..].fill(true);
@@ -104,65 +99,28 @@ impl Encoder {
         config: &Config,
     ) -> Result<(), String> {
         let prompt = needed(object, "prompt")?;
-        if given(object, "completions").is_none() {
-            return Err("expected the keys completions and rewards, or a reward_program that judges what is generated"
-                .to_owned());
-        }
-        let completions = list(object, "completions")?;
-        let rewards = list(object, "rewards")?;
-        let (first, whose) = match config.num_generations {
-            Some(count) => (count as usize, "as num_generations says"),
-            None if data.group > 0 => (data.group, "as the lines before have"),
-            None => (completions.len(), ""),
-        };
-        if completions.len() != first {
-            return Err(format!("completions: expected {first}, {whose}, found {}", completions.len()));
-        }
-        if completions.len() < 2 {
-            return Err(format!("completions: expected at least 2 of a prompt, found {}", completions.len()));
-        }
-        let old = given(object, "old_logps").map(|_| list(object, "old_logps")).transpose()?;
-        let lists = [("rewards", Some(rewards.len())), ("old_logps", old.map(<[Json]>::len))];
-        for (key, found) in lists {
-            if found.is_some_and(|found| found != completions.len()) {
-                let found = found.unwrap_or(0);
-                return Err(format!(
-                    "{key}: expected one for each of {} completions, found {found}",
-                    completions.len()
-                ));
-            }
-        }
-        if data.group > 0 && data.judged.first().is_some_and(|first| first.old.is_some() != old.is_some()) {
-            return Err("old_logps: expected on every line or on none".to_owned());
-        }
-        let (mut rows, mut judged) = (Vec::new(), Vec::new());
-        for (i, completion) in completions.iter().enumerate() {
+        let group = Group::of(object)?;
+        group.check(data, config.num_generations)?;
+        data.group = group.completions.len();
+        for i in 0..group.completions.len() {
             let key = format!("completions[{i}]");
-            let mut row = self.answer(prompt, completion, &key, object)?;
+            let mut row = self.answer(prompt, &group.completions[i], &key, object)?;
             self.end_at_stop(&mut row);
-            let reward = finite(&rewards[i]).map_err(|error| format!("rewards[{i}]: {error}"))?;
-            let old = old.map(|old| numbers(&old[i], row.counted())).transpose();
-            let mut old = old.map_err(|error| format!("old_logps[{i}]: {error}"))?;
-            let is_truncated = row.cut(prompt_of(&row) + grpo.most);
-            if let Some(old) = &mut old {
-                old.truncate(row.counted());
-            }
+            let mut judgement = group.judgement(i, row.counted())?;
+            judgement.is_truncated = row.cut(prompt_of(&row) + grpo.most);
             if row.counted() == 0 {
-                return Err(format!("{key}: expected a token at least"));
+                return Err(format!("{key}: expected a token at least, behind a prompt of one at least"));
             }
-            rows.push(row);
-            judged.push(Judgement { reward, old, is_truncated, ..Judgement::default() });
+            judgement.old.iter_mut().for_each(|old| old.truncate(row.counted()));
+            data.cut += usize::from(judgement.is_truncated);
+            data.rows.push(row);
+            data.judged.push(judgement);
         }
-        data.group = first;
-        data.cut += judged.iter().filter(|own| own.is_truncated).count();
-        data.rows.extend(rows);
-        data.judged.extend(judged);
         Ok(())
     }
 
     /// A prompt that is answered while it is trained.
-    fn alone(&self, data: &mut Dataset, object: Object, grpo: &Grpo, config: &Config) -> Result<(), String> {
-        let _ = (grpo, config);
+    fn alone(&self, data: &mut Dataset, object: Object) -> Result<(), String> {
         for key in ["completions", "rewards"] {
             if given(&object, key).is_some() {
                 return Err(format!("{key}: expected a prompt alone beside reward_program"));
@@ -195,6 +153,57 @@ impl Encoder {
             (Json::Array(_), _) => Err(format!("{key}: expected a list of messages, as prompt is one")),
             _ => Err("prompt: expected a text or a list of messages".to_owned()),
         }
+    }
+}
+
+/// What a line says of completions.
+struct Group<'a> {
+    completions: &'a [Json],
+    rewards: &'a [Json],
+    old: Option<&'a [Json]>,
+}
+
+impl<'a> Group<'a> {
+    fn of(object: &'a Object) -> Result<Self, String> {
+        if given(object, "completions").is_none() {
+            let need = "the keys completions and rewards, or a reward_program that judges what is generated";
+            return Err(format!("expected {need}"));
+        }
+        let old = given(object, "old_logps").map(|_| list(object, "old_logps")).transpose()?;
+        Ok(Self { completions: list(object, "completions")?, rewards: list(object, "rewards")?, old })
+    }
+
+    /// That it has what it should have beside the lines before it.
+    fn check(&self, data: &Dataset, asked: Option<u64>) -> Result<(), String> {
+        let found = self.completions.len();
+        let (need, why) = match asked {
+            Some(asked) => (asked as usize, "as num_generations says"),
+            None if data.group > 0 => (data.group, "as the lines before have"),
+            None => (found.max(2), "to compare them"),
+        };
+        if found != need {
+            return Err(format!("completions: expected {need}, {why}, found {found}"));
+        }
+        let counts = [("rewards", Some(self.rewards.len())), ("old_logps", self.old.map(<[Json]>::len))];
+        if let Some((key, Some(count))) =
+            counts.iter().find(|(_, count)| count.is_some_and(|count| count != need))
+        {
+            return Err(format!("{key}: expected one for each of {need} completions, found {count}"));
+        }
+        match data.judged.first() {
+            Some(first) if first.old.is_some() != self.old.is_some() => {
+                Err("old_logps: expected on every line or on none".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is known of a completion of so many tokens.
+    fn judgement(&self, i: usize, tokens: usize) -> Result<Judgement, String> {
+        let reward = finite(&self.rewards[i]).map_err(|error| format!("rewards[{i}]: {error}"))?;
+        let old = self.old.map(|old| numbers(&old[i], tokens)).transpose();
+        let old = old.map_err(|error| format!("old_logps[{i}]: {error}"))?;
+        Ok(Judgement { reward, old, ..Judgement::default() })
     }
 }
 
@@ -235,25 +244,25 @@ fn numbers(value: &Json, count: usize) -> Result<Vec<f32>, String> {
         return Err(format!("expected a number for each of {count} tokens, found {}", all.len()));
     }
     let number = |value: &Json| match finite(value)? {
-        log_p if log_p <= 0.0 => Ok(log_p as f32),
-        log_p => Err(format!("expected numbers of at most 0, found {log_p}")),
+        log_p if log_p <= 0.0 && (log_p as f32).is_finite() => Ok(log_p as f32),
+        log_p => Err(format!("expected finite numbers of at most 0, found {log_p}")),
     };
     all.iter().map(number).collect()
 }
 
 /// What both answers begin with, and what follows it: messages, or a text without the space at its end.
-fn without_prompt(chosen: &Json, rejected: &Json) -> Result<(Json, [Json; 2]), String> {
+fn without_prompt(answers: &[Json; 2]) -> Result<(Json, [Json; 2]), String> {
     let common = |first: usize, second: usize, is_same: &dyn Fn(usize) -> bool| {
         let shorter = first.min(second);
         (0..shorter).find(|at| !is_same(*at)).unwrap_or(shorter.saturating_sub(1))
     };
-    match (chosen, rejected) {
-        (Json::Array(chosen), Json::Array(rejected)) => {
+    match answers {
+        [Json::Array(chosen), Json::Array(rejected)] => {
             let begin = common(chosen.len(), rejected.len(), &|at| chosen[at] == rejected[at]);
             let rest = |all: &[Json]| Json::from(all[begin.min(all.len())..].to_vec());
             Ok((chosen[..begin].to_vec().into(), [rest(chosen), rest(rejected)]))
         }
-        (Json::String(chosen), Json::String(rejected)) => {
+        [Json::String(chosen), Json::String(rejected)] => {
             let [chosen, rejected] = [chosen, rejected].map(|text| text.chars().collect::<Vec<char>>());
             let mut begin = common(chosen.len(), rejected.len(), &|at| chosen[at] == rejected[at]);
             begin -= usize::from(begin > 0 && chosen[begin - 1] == ' ');

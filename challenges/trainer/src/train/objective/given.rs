@@ -169,13 +169,12 @@ impl<'d> Part<'d> {
         let mut given = Values::new();
         let mut put = |name: &str, values: Vec<f64>| {
             let shape = [values.len()];
-            given.insert(
-                name.to_owned(),
-                Array::floats(reference::graph::Dtype::F32, &shape, values.into_iter()),
-            );
+            given.insert(name.to_owned(), Array::floats(reference::graph::Dtype::F32, &shape, values));
         };
         put("mask", slots.spread(&self.rows, |_| 1.0));
-        put("reference", reference.iter().map(|log_p| f64::from(*log_p)).collect());
+        if goal.has_reference() {
+            put("reference", reference.iter().map(|log_p| f64::from(*log_p)).collect());
+        }
         let of_slots = |of: &dyn Fn(usize, &Row) -> f64, empty: f64| {
             let mut all = vec![empty; slots.count];
             self.rows.iter().enumerate().for_each(|(b, row)| all[slot(b)] = of(b, row));

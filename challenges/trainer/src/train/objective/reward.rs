@@ -79,6 +79,8 @@ impl RewardProgram {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C lets the run finish its step
         command.spawn().map_err(|error| format!("{:?} cannot be started: {error}", self.words[0]))
     }
 
@@ -93,8 +95,7 @@ fn read(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<Vec<u8>> 
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = pipe.map(|pipe| pipe.take(MOST).read_to_end(&mut bytes));
-        let _ = read; // what could be read is what there is
+        let _ = pipe.map(|pipe| pipe.take(MOST).read_to_end(&mut bytes)); // what could be read is what there is
         sender.send(bytes)
     });
     receiver

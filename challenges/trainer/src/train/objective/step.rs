@@ -7,7 +7,7 @@
 //! A = (r - mean r) / (deviation r + 1e-4)      over the group, or with scale_rewards = "batch" the deviation of the step
 //! ```
 //!
-//! Source: `GRPOTrainer` of the library TRL 1.16; Shao et al., "DeepSeekMath" (2024), section 4.1.2.
+//! Source: `GRPOTrainer` of the library TRL 1.16; Shao et al., "`DeepSeekMath`" (2024), section 4.1.2.
 
 use challenges::train::Engine;
 use serde_json::{Map, Value as Json};
