@@ -16,7 +16,7 @@ fn main() {
         let line: Value = serde_json::from_str(line).expect("an object a line");
         match (wrong.as_str(), number) {
             ("slow", _) => std::thread::sleep(Duration::from_mins(1)),
-            ("short", 0) => continue,
+            ("short", 0) => {}
             ("word", 1) => println!("good"),
             ("infinite", 1) => println!("inf"),
             _ => println!("{}", worth(&line)),

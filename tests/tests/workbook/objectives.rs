@@ -72,7 +72,8 @@ impl Golden {
         });
         let keys = keys.as_object_mut().expect("an object");
         keys.extend(args.as_object().expect("settings").clone());
-        keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect() // such JSON is TOML
+        let lines: Vec<String> = keys.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        lines.join("\n") // such JSON is TOML
     }
 
     fn adapter(&self) -> Adapter {
@@ -114,7 +115,8 @@ fn rows(golden: &Golden, lines: &[Value], key: &str) -> Vec<Row> {
 /// A file of JSON lines.
 fn written(folder: &Path, name: &str, lines: impl Iterator<Item = Value>) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, lines.map(|line| format!("{line}\n")).collect::<String>()).expect("it can be written");
+    let lines: Vec<String> = lines.map(|line| line.to_string()).collect();
+    fs::write(&path, lines.join("\n") + "\n").expect("it can be written");
     path
 }
 
@@ -221,7 +223,7 @@ fn lines_of(kept: &Value, objective: &str) -> impl Iterator<Item = Value> {
 const STEPS: usize = 10;
 const BATCH: usize = 3;
 
-fn shared(more: Value) -> Value {
+fn shared(more: &Value) -> Value {
     let mut args = json!({
         "max_steps": STEPS, "learning_rate": 1e-3, "warmup_steps": 1, "weight_decay": 0.01,
         "per_device_train_batch_size": BATCH, "gradient_accumulation_steps": 2, "device": "cpu",
@@ -311,7 +313,7 @@ fn dpo_is_the_oracles() {
         };
         let smoothing =
             if let PairKind::Robust(e) = kind { json!({"label_smoothing": e}) } else { json!({}) };
-        let mut args = shared(json!({"beta": beta, "loss_type": loss}));
+        let mut args = shared(&json!({"beta": beta, "loss_type": loss}));
         args.as_object_mut().expect("an object").extend(smoothing.as_object().expect("an object").clone());
         against_the_oracle(&golden, ("dpo", &args), &golden.path("data.jsonl"), &rows, &parts, &objective);
     }
@@ -332,7 +334,7 @@ fn simpo_is_the_oracles() {
         let slope = |row: usize| slopes[row] * share / policy[row].len() as f64;
         (exact.values.iter().sum::<f64>() * share, spread(policy, slope))
     };
-    let args = shared(json!({"beta": 2.5, "simpo_gamma": 0.8, "label_smoothing": 0.1}));
+    let args = shared(&json!({"beta": 2.5, "simpo_gamma": 0.8, "label_smoothing": 0.1}));
     against_the_oracle(&golden, ("simpo", &args), &golden.path("data.jsonl"), &rows, &parts, &objective);
 }
 
@@ -363,7 +365,7 @@ fn orpo_is_the_oracles() {
         let slopes = slopes.map(|(row, tokens)| (0..tokens.len()).map(|token| slope(row, token)).collect());
         (exact.values.iter().sum::<f64>() * share + 0.5 * likelihood, slopes.collect())
     };
-    let args = shared(json!({"beta": 0.3}));
+    let args = shared(&json!({"beta": 0.3}));
     against_the_oracle(&golden, ("orpo", &args), &golden.path("data.jsonl"), &rows, &parts, &objective);
 }
 
@@ -416,7 +418,7 @@ fn kto_is_the_oracles() {
         let slope = |row: usize| if row < BATCH { exact.gradient[row] * share } else { 0.0 };
         (exact.values.iter().sum::<f64>() * share, spread(policy, slope))
     };
-    let args = shared(json!({"beta": 0.4, "desirable_weight": 1.2, "undesirable_weight": 0.7}));
+    let args = shared(&json!({"beta": 0.4, "desirable_weight": 1.2, "undesirable_weight": 0.7}));
     against_the_oracle(&golden, ("kto", &args), &data, &all, &parts, &objective);
 }
 
@@ -494,7 +496,7 @@ fn grpo_over_logged_ratios_is_the_oracles() {
         let slopes = slopes.map(|(row, own)| row[..own.len()].iter().map(|slope| slope * share).collect());
         (exact.values.iter().sum::<f64>() * share, slopes.collect())
     };
-    let args = shared(json!({
+    let args = shared(&json!({
         "beta": 0.1, "epsilon": 0.1, "epsilon_high": 0.2, "delta": 1.25, "use_bias_correction_kl": false,
         "max_completion_length": 60,
     }));
@@ -872,7 +874,7 @@ fn pairs_without_a_prompt_begin_where_they_part() {
     let run = |name: &str, lines: Vec<Value>| {
         let data = written(folder.path(), name, lines.into_iter());
         let output = folder.path().join(format!("{name}.out"));
-        let args = shared(json!({"max_steps": 3}));
+        let args = shared(&json!({"max_steps": 3}));
         let ran = train(folder.path(), &golden.config("dpo", &args, &data, &output), &[]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         metrics(&output)

@@ -138,7 +138,7 @@ fn places(row: &Row) -> impl Iterator<Item = usize> + '_ {
 }
 
 fn floats(shape: &[usize], values: Vec<f64>) -> Array<f64> {
-    Array::floats(Dtype::F32, shape, values.into_iter())
+    Array::floats(Dtype::F32, shape, values)
 }
 
 /// The log-probabilities of a row's tokens, and the gradients of their weighed sum with respect to the adapter.
