@@ -25,6 +25,7 @@ mod heads;
 mod linear;
 mod log_probabilities;
 mod next_token;
+mod pair;
 mod policy;
 mod preference;
 mod reduction;
@@ -41,6 +42,7 @@ pub use log_probabilities::{LogProbabilities, Pool, kept};
 pub use next_token::{
     NextTokenRows, Statistics, causal, causal_statistics, cross_entropy, next_token_rows, within_documents,
 };
+pub use pair::{PairKind, PairLoss};
 pub use policy::{Average, Clip, Level, Policy, Tokens};
 pub use preference::{Compared, Dpo, Judged, Kto, Orpo, SimPo, kto_baseline};
 pub use reduction::{Exact, Reduction, Rows, Value};

@@ -55,6 +55,7 @@ mod markers;
 mod merged;
 mod modules;
 mod notebook;
+mod objectives;
 mod on_ranks;
 mod optim;
 mod own;

@@ -28,6 +28,7 @@ use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
 
+pub(crate) use prompt::stops;
 pub use vocabulary::vocabulary;
 
 /// The flags of `generate`.

@@ -14,7 +14,7 @@ use challenges::fsdp::{self, FSDP, Fsdp as _, PP, Pipeline, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::Activations;
-use challenges::train::chunked::{Causal, InChunks, Total, causal};
+use challenges::train::chunked::{Causal, InChunks, Total, causal, of_loss};
 use kernels::Which;
 use reference::graph::Dtype;
 use reference::graph::ranks::Mesh;
@@ -24,6 +24,7 @@ use reference::optim::{AdamW, Schedule, Shape};
 use reference::schedule::{Generator, Placement, gpipe, one_f_one_b, zero_bubble};
 use toml::{Table, Value};
 
+use super::objective::Goal;
 use super::paths::Lookup;
 use super::yaml;
 use crate::output::Failure;
@@ -97,8 +98,12 @@ keys! {
     /// The folder of an adapter to start from, whose rank, scale, targets and modules the run has; without one, A is
     /// drawn from `seed` and B is 0.
     adapter_name_or_path: Option<String> = None,
+    /// What is trained for: `sft`, `dpo`, `orpo`, `kto`, `simpo` or `grpo`. This trainer's own key: TRL has a trainer
+    /// for each.
+    objective: Objective = Objective::Sft,
     /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion` (both
-    /// texts or both messages), or `text`.
+    /// texts or both messages), or `text`; pairs have `prompt`, `chosen` and `rejected`, answers for kto `prompt`,
+    /// `completion` and `label`, and for grpo `prompt`, with `completions` and `rewards` where they are logged.
     dataset_name: String = String::new(),
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
@@ -113,7 +118,7 @@ keys! {
     /// The scale of the adapter is `lora_alpha / lora_r`.
     lora_alpha: f64 = 32.0,
     /// The share of a module's inputs that the adapter does not see, drawn anew for each micro-batch; by default that
-    /// of the adapter to start from, or 0.05.
+    /// of the adapter to start from, or 0.05, and 0 for every objective but sft.
     lora_dropout: Option<f64> = None,
     /// The modules beside which the adapter stands: a list of names or "all-linear".
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
@@ -132,7 +137,7 @@ keys! {
     per_device_train_batch_size: u64 = 8,
     /// Micro-batches of a step.
     gradient_accumulation_steps: u64 = 1,
-    /// The largest learning rate.
+    /// The largest learning rate; by default 2e-5, and 1e-6 for every objective but sft.
     learning_rate: f64 = 2e-5,
     /// What the rate does after the warm-up: `linear`, `cosine`, `constant` or `constant_with_warmup`.
     lr_scheduler_type: Scheduler = Scheduler::Linear,
@@ -155,7 +160,8 @@ keys! {
     packing: bool = false,
     /// Whether only the assistant's tokens are trained; the chat template has to mark them.
     assistant_only_loss: bool = false,
-    /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential.
+    /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential, which is
+    /// kto's default.
     train_sampling_strategy: Sampling = Sampling::Random,
     /// What the order of rows and a new adapter are drawn from. Draws are this trainer's own, not torch's.
     seed: u64 = 42,
@@ -182,6 +188,48 @@ keys! {
     /// Whether of a layer its input alone is kept, and the rest computed again for the backward; without it what costs
     /// next to nothing is.
     gradient_checkpointing: bool = false,
+    /// How dear it is to leave the reference model, the adapter as it was at the start; of orpo what the odds count, of
+    /// simpo what the difference of the means is multiplied with. By default 0.1, for grpo 0.
+    beta: Option<f64> = None,
+    /// The loss of dpo: sigmoid, ipo, hinge or robust; of grpo: dapo, grpo, bnpo or `dr_grpo`. By default the first.
+    loss_type: Option<String> = None,
+    /// The share of pairs that are the wrong way round, of dpo's robust loss and of simpo; by default 0. As in TRL, the
+    /// other losses of dpo leave it out.
+    label_smoothing: Option<f64> = None,
+    /// The margin by which the chosen answer of simpo has to win; by default 0.5.
+    simpo_gamma: Option<f64> = None,
+    /// What the likelihood of the chosen answers counts beside simpo; by default 0, where TRL's `CPOConfig` has 1.
+    cpo_alpha: Option<f64> = None,
+    /// What a desirable answer of kto counts; by default 1.
+    desirable_weight: Option<f64> = None,
+    /// What another answer of kto counts; by default 1.
+    undesirable_weight: Option<f64> = None,
+    /// Completions of a prompt of grpo; by default those of a line where they are logged, else 8.
+    num_generations: Option<u64> = None,
+    /// Tokens of a completion of grpo: logged ones are cut to it, generated ones end there, and `dr_grpo` divides by it;
+    /// by default 512.
+    max_completion_length: Option<u64> = None,
+    /// What logits of grpo are divided by, where completions are drawn and trained; by default 1.
+    temperature: Option<f64> = None,
+    /// How far a ratio of grpo may go below 1; by default 0.2.
+    epsilon: Option<f64> = None,
+    /// How far a ratio of grpo may go above 1; by default `epsilon`.
+    epsilon_high: Option<f64> = None,
+    /// The most that a ratio of grpo which is not clipped may be; by default any.
+    delta: Option<f64> = None,
+    /// What a ratio of grpo is of: token or sequence (GSPO); by default token.
+    importance_sampling_level: Option<String> = None,
+    /// What rewards of grpo are divided by: their deviation in the group, or in the batch, or none; by default group.
+    scale_rewards: Option<String> = None,
+    /// Whether grpo's distance from the reference is weighed by the ratio; by default true.
+    use_bias_correction_kl: Option<bool> = None,
+    /// Whether completions of grpo that were cut have no loss; by default false.
+    mask_truncated_completions: Option<bool> = None,
+    /// The command line that judges what grpo generates: it is given a JSON object a line, with `prompt`, `completion`
+    /// and whatever the data's line has, and answers a number a line. This trainer's own key: TRL takes a function.
+    reward_program: Option<String> = None,
+    /// Seconds that `reward_program` may take for a step; by default 60. This trainer's own key.
+    reward_timeout: Option<f64> = None,
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
@@ -199,6 +247,23 @@ keys! {
     /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one; it has to have been
     /// trained on the same.
     resume_from_checkpoint: bool = false,
+}
+
+/// What is trained for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// The likelihood of the data.
+    Sft,
+    /// Pairs of answers, held against the reference model.
+    Dpo,
+    /// Pairs of answers by their odds, and the likelihood of the chosen ones.
+    Orpo,
+    /// Answers that are good or bad by themselves.
+    Kto,
+    /// Pairs of answers by their means, without a reference model.
+    Simpo,
+    /// Groups of completions with rewards.
+    Grpo,
 }
 
 /// What the learning rate does after the warm-up.
@@ -275,6 +340,14 @@ pub struct Axes(pub Vec<(String, usize)>);
 pub struct Compute(pub Dtype);
 
 /// Words and what they name.
+const OBJECTIVES: [(&str, Objective); 6] = [
+    ("sft", Objective::Sft),
+    ("dpo", Objective::Dpo),
+    ("orpo", Objective::Orpo),
+    ("kto", Objective::Kto),
+    ("simpo", Objective::Simpo),
+    ("grpo", Objective::Grpo),
+];
 const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("linear", Scheduler::Linear),
     ("cosine", Scheduler::Cosine),
@@ -432,6 +505,37 @@ impl Read for f64 {
 
     fn shown(&self) -> Option<String> {
         Some(Value::from(*self).to_string())
+    }
+}
+
+impl Read for Option<bool> {
+    const NEED: &'static str = bool::NEED;
+
+    fn read(value: &Value) -> Option<Self> {
+        bool::read(value).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(bool::shown)
+    }
+}
+
+impl Read for Objective {
+    const NEED: &'static str = "sft, dpo, orpo, kto, simpo or grpo";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&OBJECTIVES, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&OBJECTIVES, self)
+    }
+}
+
+impl Objective {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        OBJECTIVES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -598,12 +702,17 @@ fn wrong<T: Read>(key: &str, value: &Value) -> String {
 }
 
 /// Keys of TRL's that say something which has another name here, or none.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("bf16", "dtype = \"bfloat16\" computes in it"),
+    ("disable_dropout", "lora_dropout is 0 for every objective but sft"),
     ("fp16", "dtype = \"float16\" computes in it"),
     ("load_in_8bit", "load_in_4bit is what there is"),
+    ("max_prompt_length", "max_length cuts prompt and answer"),
+    ("num_iterations", "a step's completions are trained once"),
     ("optim", "the optimiser is AdamW"),
     ("packing_strategy", "rows are packed as by \"bfd\""),
+    ("precompute_ref_log_probs", "the reference model reads each micro-batch when it is trained"),
+    ("reference_free", "objective = \"simpo\" has no reference model"),
     ("report_to", "metrics.jsonl in output_dir has every step"),
     ("use_peft", "an adapter is trained always"),
     ("warmup_ratio", "warmup_steps is a number of steps"),
@@ -641,6 +750,7 @@ impl Config {
             let value = value.unwrap_or_else(|| Value::from(text.as_str()));
             config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
         }
+        config.settle();
         config.check().map_err(named)?;
         Ok(config)
     }
@@ -710,6 +820,7 @@ impl Config {
             ));
         }
         self.check_ranks()?;
+        self.check_objective()?;
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
@@ -747,7 +858,10 @@ impl Config {
         if let Some(bytes) = self.loss_chunk_bytes.0 {
             return Err(format!("loss_chunk_bytes: expected false on {ranks} ranks, found {bytes}"));
         }
-        Ok(())
+        match self.objective {
+            Objective::Sft => Ok(()),
+            other => Err(format!("objective: expected sft on {ranks} ranks, found {}", other.name())),
+        }
     }
 
     /// How the ranks of the run lie; `None` if there is one.
@@ -817,16 +931,23 @@ impl Config {
         Schedule { peak: self.learning_rate, warmup, shape }
     }
 
-    /// The loss of a model, if it is chunked.
-    pub fn loss(&self, spec: &Spec) -> Result<Option<Causal>, Failure> {
+    /// The loss of a model, if it is chunked, or asks for more than labels.
+    pub fn loss(&self, spec: &Spec, goal: Option<&Goal>) -> Result<Option<Causal>, Failure> {
+        if let Some(goal) = goal {
+            let loss = goal.loss(self, spec.config.vocab).map_err(Failure::bug)?;
+            return Ok(Some(of_loss(spec, loss)));
+        }
         let chunked = self.loss_chunk_bytes.0.map(|_| causal(spec, Total::Sum));
         chunked.transpose().map_err(Failure::usage)
     }
 
     /// The same with its steps and the size of its chunks.
     pub fn in_chunks<'a>(&self, causal: Option<&'a Causal>) -> Option<InChunks<'a>> {
-        let (causal, bytes) = causal.zip(self.loss_chunk_bytes.0)?;
-        Some(InChunks { attempt: &Solution, causal, size: Size::Bytes(bytes as usize) })
+        let size = match self.loss_chunk_bytes.0 {
+            Some(bytes) => Size::Bytes(bytes as usize),
+            None => Size::Rows(usize::MAX), // all of them at once
+        };
+        Some(InChunks { attempt: &Solution, causal: causal?, size })
     }
 
     /// Steps between two evaluations.

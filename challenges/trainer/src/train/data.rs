@@ -33,6 +33,7 @@ use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
+use super::objective::Judgement;
 use crate::files::read_text;
 use crate::markers::Markers;
 use crate::output::Failure;
@@ -62,7 +63,7 @@ pub struct Encoder {
 }
 
 /// The rows of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dataset {
     /// Those with a trained token, in the file's order.
     pub rows: Vec<Row>,
@@ -73,6 +74,10 @@ pub struct Dataset {
     /// Prompts whose tokens do not begin their row: they end within a token, or the template writes them otherwise
     /// alone.
     pub merged: usize,
+    /// Rows of an example, which follow each other; 0 of rows by themselves.
+    pub group: usize,
+    /// What is known of each row of an example; none of pairs.
+    pub judged: Vec<Judgement>,
 }
 
 /// Bytes that a line may have.
@@ -97,7 +102,7 @@ impl Row {
     }
 
     /// A row of one document, cut to so many tokens; whether there were more.
-    fn cut(&mut self, most: usize) -> bool {
+    pub(super) fn cut(&mut self, most: usize) -> bool {
         let longer = self.ids.len() > most;
         self.ids.truncate(most);
         self.trained.truncate(most);
@@ -174,6 +179,26 @@ impl Encoder {
     ///
     /// Fails at the first line that is no row, with its number.
     pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
+        self.read(file, |data, object| {
+            let mut row = self.row(&object)?;
+            data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
+            if row.counted() == 0 {
+                data.left_out += 1;
+            } else {
+                data.rows.push(row);
+            }
+            Ok(())
+        })
+    }
+
+    /// Every line of a file, added to the data.
+    ///
+    /// Fails at the first line that cannot be, with its number.
+    pub(super) fn read(
+        &self,
+        file: &Path,
+        mut add: impl FnMut(&mut Dataset, Map<String, Json>) -> Result<(), String>,
+    ) -> Result<Dataset, Failure> {
         let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
         let mut reader = BufReader::new(File::open(file).map_err(|error| named(&error))?);
         let (mut data, mut line, mut number) = (Dataset::default(), Vec::new(), 0_usize);
@@ -184,10 +209,8 @@ impl Encoder {
             if limited.read_until(b'\n', &mut line).map_err(|error| named(&error))? == 0 {
                 break;
             }
-            let row = self.line(&line);
-            let mut row = row.map_err(|error| named(&format!("line {number}: {error}")))?;
-            data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
-            if row.counted() == 0 { data.left_out += 1 } else { data.rows.push(row) }
+            let added = object(&line).and_then(|object| add(&mut data, object));
+            added.map_err(|error| named(&format!("line {number}: {error}")))?;
         }
         data.merged = self.merged.take();
         match data.rows.is_empty() {
@@ -198,30 +221,22 @@ impl Encoder {
     }
 
     /// A line's row.
-    fn line(&self, line: &[u8]) -> Result<Row, String> {
-        if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
-            return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
-        }
-        if line.trim_ascii().is_empty() {
-            return Err("expected a JSON object, found an empty line".into());
-        }
-        let json = serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))?;
-        let Json::Object(object) = json else { return Err("expected a JSON object".into()) };
-        match ["prompt", "completion", "messages"].map(|key| given(&object, key)) {
+    fn row(&self, object: &Map<String, Json>) -> Result<Row, String> {
+        match ["prompt", "completion", "messages"].map(|key| given(object, key)) {
             [Some(Json::Array(prompt)), Some(Json::Array(completion)), _] => {
-                self.answered(prompt, completion, &object)
+                self.answered(prompt, completion, object)
             }
             [Some(Json::Array(_)), None, _] => Err("expected the key completion beside prompt".into()),
             [Some(Json::Array(_)), ..] => {
                 Err("completion: expected a list of messages, as prompt is one".into())
             }
-            [None, _, Some(Json::Array(messages))] => self.conversation(messages, &object),
+            [None, _, Some(Json::Array(messages))] => self.conversation(messages, object),
             [None, _, Some(_)] => Err("messages: expected a list".into()),
             _ if self.assistant_only => {
                 Err("assistant_only_loss needs `messages`, or `prompt` and `completion` that are messages"
                     .into())
             }
-            _ => self.plain(&object),
+            _ => self.plain(object),
         }
     }
 
@@ -243,7 +258,7 @@ impl Encoder {
         }
     }
 
-    fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
+    pub(super) fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
         let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
         let before = self.common(&self.encode(prompt, true)?, &ids);
         ids.extend(self.end_of(completion));
@@ -286,18 +301,32 @@ impl Encoder {
     }
 
     /// A prompt and its completion, both of them messages.
-    fn answered(
+    pub(super) fn answered(
         &self,
         prompt: &[Json],
         completion: &[Json],
         object: &Map<String, Json>,
     ) -> Result<Row, String> {
-        let asked = Conversation { add_generation_prompt: true, ..conversation(prompt.to_vec(), object)? };
-        let asked = self.encode(&self.render(&asked)?.text, false)?;
+        let asked = self.asked(prompt, object)?;
         let mut row = self.conversation(&[prompt, completion].concat(), object)?;
         let before = self.common(&asked, &row.ids);
         row.trained[..before].fill(false);
         Ok(row)
+    }
+
+    /// The tokens of messages that are to be answered.
+    fn asked(&self, prompt: &[Json], object: &Map<String, Json>) -> Result<Vec<i32>, String> {
+        let asked = Conversation { add_generation_prompt: true, ..conversation(prompt.to_vec(), object)? };
+        self.encode(&self.render(&asked)?.text, false)
+    }
+
+    /// The tokens of a prompt, a text or messages.
+    pub(super) fn prompt(&self, prompt: &Json, object: &Map<String, Json>) -> Result<Vec<i32>, String> {
+        match prompt {
+            Json::String(text) => self.encode(text, true),
+            Json::Array(messages) => self.asked(messages, object),
+            _ => Err("prompt: expected a text or a list of messages".to_owned()),
+        }
     }
 
     fn conversation(&self, messages: &[Json], object: &Map<String, Json>) -> Result<Row, String> {
@@ -315,8 +344,22 @@ impl Encoder {
     }
 }
 
+/// A line's object.
+fn object(line: &[u8]) -> Result<Map<String, Json>, String> {
+    if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
+        return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
+    }
+    if line.trim_ascii().is_empty() {
+        return Err("expected a JSON object, found an empty line".into());
+    }
+    match serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))? {
+        Json::Object(object) => Ok(object),
+        _ => Err("expected a JSON object".into()),
+    }
+}
+
 /// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
-fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
+pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
     object.get(key).filter(|value| !value.is_null())
 }
 
@@ -396,7 +439,11 @@ impl Config {
     }
 
     fn rows_of(&self, encoder: &Encoder, file: &str, context: usize) -> Result<Dataset, Failure> {
-        let data = encoder.rows(Path::new(file), self.max_length.0.map(|most| most as usize))?;
+        let most = self.max_length.0.map(|most| most as usize);
+        let data = match self.goal().map_err(Failure::Usage)? {
+            Some(goal) => encoder.examples(Path::new(file), &goal, self, most)?,
+            None => encoder.rows(Path::new(file), most)?,
+        };
         match data.longest() {
             longest if longest > context => Err(Failure::Usage(format!(
                 "{file}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it"
@@ -411,6 +458,17 @@ impl Config {
 }
 
 impl Dataset {
+    /// How many examples there are.
+    pub fn examples(&self) -> usize {
+        self.rows.len() / self.group.max(1)
+    }
+
+    /// The numbers of an example's rows.
+    pub fn rows_of(&self, example: usize) -> Range<usize> {
+        let rows = self.group.max(1);
+        example * rows..(example + 1) * rows
+    }
+
     /// Whether all of its rows have as many tokens.
     pub fn is_even(&self) -> bool {
         self.rows.windows(2).all(|two| two[0].ids.len() == two[1].ids.len())

@@ -21,6 +21,7 @@ use reference::loss::IGNORED;
 
 use super::Config;
 use super::batches::Batches;
+use super::config::Objective;
 use super::data::{Dataset, Row, packed};
 
 /// How rows lie in micro-batches.
@@ -48,7 +49,9 @@ impl Layout {
     /// That of a run over training's rows.
     pub fn of(config: &Config, data: &Dataset) -> Self {
         let batch = config.per_device_train_batch_size as usize;
-        if config.packing {
+        if config.objective != Objective::Sft {
+            Self::SideBySide // the reference model reads what is trained, row for row
+        } else if config.packing {
             Self::Packed
         } else if batch == 1 || data.is_even() {
             Self::SideBySide
@@ -131,7 +134,7 @@ fn numbers(row: &Row) -> Vec<i32> {
 }
 
 /// Rows side by side, filled up at their ends.
-fn side_by_side(rows: &[&Row]) -> Microbatch {
+pub fn side_by_side(rows: &[&Row]) -> Microbatch {
     let length = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
     let filled = |of: &dyn Fn(&Row) -> Vec<i32>, with: i32| -> Vec<i32> {
         let padded = |row: &&Row| {

@@ -15,6 +15,7 @@ mod identity;
 mod layout;
 mod model;
 mod moments;
+mod objective;
 mod pace;
 pub mod paths;
 mod peers;
@@ -40,7 +41,9 @@ use serde_json::Value as Json;
 
 use crate::output::{Failure, print, warn};
 use batches::Batches;
+use data::Dataset;
 use layout::Layout;
+use objective::Goal;
 use run::Job;
 use save::{Output, Saved};
 
@@ -84,7 +87,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let ranks = train.ranks.map(|ranks| ("ranks".to_owned(), ranks.to_string()));
     let settings: Vec<(String, String)> = train.set.iter().cloned().chain(ranks).collect();
     let config = Config::read(path, &settings)?;
-    config.lookup.notes().iter().for_each(|note| warn(note));
+    config.lookup.notes().iter().chain(config.idle_keys().iter()).for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -110,17 +113,20 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     };
     let layout = Layout::of(config, &data[0]);
     let spec = layout.spec(spec, &data[1]);
-    let loss = config.loss(&spec)?;
+    let goal = config.goal().map_err(Failure::Usage)?.map(|goal| goal.over(&data[0]));
+    let loss = config.loss(&spec, goal.as_ref())?;
     if let Some(loss) = config.in_chunks(loss.as_ref()) {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
         let cpu = Cpu::with_threads(1);
         chunked::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
     }
-    let trained_on = identity::of(config, &model, &adapter.config, &data[0])?;
+    let trained_on = identity::of(config, &model, &adapter, &data[0])?;
     let output = Output::open(&config.output())?;
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
-    let batches = Batches::new(config, data[0].rows.len());
+    let batches = batches(config, goal.as_ref(), &data[0])?;
     let job = Job {
+        start_adapter: adapter.clone(),
+        goal,
         config,
         model: &model,
         adapter: adapter.config,
@@ -135,6 +141,21 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         reading,
     };
     ranks::run(&job, state, peak, watch)
+}
+
+/// Which examples make which step.
+fn batches(config: &Config, goal: Option<&Goal>, data: &Dataset) -> Result<Batches, Failure> {
+    let Some(Goal::Grpo(grpo)) = goal else { return Ok(Batches::new(config, data.examples())) };
+    let (completions, batch) = (grpo.generations as u64, config.per_device_train_batch_size);
+    let all = batch * config.gradient_accumulation_steps;
+    if !all.is_multiple_of(completions) {
+        return Err(Failure::Usage(format!(
+            "per_device_train_batch_size: expected a step of whole groups of {completions} completions, found {batch} x \
+             {} (gradient_accumulation_steps)",
+            config.gradient_accumulation_steps
+        )));
+    }
+    Ok(Batches::of_groups(config, data.examples(), completions))
 }
 
 /// The solutions, on a device.

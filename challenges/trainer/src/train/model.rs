@@ -116,6 +116,14 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// The model on one rank.
+    pub fn engine(&mut self) -> Result<&mut Engine<'a>, Failure> {
+        match self {
+            Self::Whole(engine) => Ok(engine),
+            Self::Part(..) => Err(Failure::bug("a part of a model for an objective of one rank")),
+        }
+    }
+
     /// Ends a step; its norm.
     pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Failure> {
         match self {

@@ -18,7 +18,7 @@ use reference::graph::Dtype;
 use reference::llama::{self, Llama, Spec, Storage, Storages};
 
 use super::Config;
-use super::config::Evaluation;
+use super::config::{Evaluation, Objective};
 use super::data::Dataset;
 use super::layout::Layout;
 use super::save::COPIES;
@@ -27,6 +27,10 @@ use ranks::Step;
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
+    if config.objective != Objective::Sft {
+        let found = config.objective.name();
+        return Err(Failure::Usage(format!("--plan: expected objective = \"sft\", found {found}")));
+    }
     let before = bytes::live();
     let spec = spec(config)?;
     let most = spec.config.positions;
@@ -46,7 +50,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         return Ok(0);
     }
     let cpu = Cpu::new();
-    let loss = config.loss(&spec)?;
+    let loss = config.loss(&spec, None)?;
     let loss = config.in_chunks(loss.as_ref());
     let of = |layout: &Layout| {
         let spec = layout.spec(spec.clone(), &data[1]);

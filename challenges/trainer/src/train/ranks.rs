@@ -19,6 +19,7 @@ use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 
 use super::model::Model;
+use super::objective::{Generator, Goal};
 use super::peers::Peers;
 use super::run::{Job, Run, Seat};
 use super::{Watch, machine};
@@ -55,7 +56,7 @@ fn alone(
         device_peak = Some(device.watermark().map_err(Failure::bug)?);
     }
     let loss = job.config.in_chunks(job.loss.as_ref());
-    let model = Model::whole(
+    let mut model = Model::whole(
         machine(&*device),
         Cpu::new().threads(),
         job.config,
@@ -65,7 +66,17 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
-    Run::new(job, Peers::alone(), model, Some(seat), stop)?.on_device(device_peak).all()
+    if job.goal.is_some_and(|goal| goal.has_reference()) {
+        model.engine()?.keep_reference(&job.start_adapter.values()).map_err(Failure::usage)?;
+    }
+    let generator = match &job.goal {
+        Some(Goal::Grpo(grpo)) => {
+            Generator::new(job.config, &*device, job.model, &job.start_adapter, &job.data[0], grpo)?
+        }
+        _ => None,
+    };
+    let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
+    run.on_device(device_peak).generating(generator).all()
 }
 
 /// What a rank's thread takes with it.
