@@ -63,6 +63,7 @@ impl Sizes {
             rope: Rope { theta: 10_000.0, scaling: Scaling::None },
             tied: false,
             quantized: true,
+            classifier: None,
         }
     }
 }
@@ -85,6 +86,7 @@ pub(crate) fn llama_1b() -> Config {
         },
         tied: true,
         quantized: true,
+        classifier: None,
     }
 }
 

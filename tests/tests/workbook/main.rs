@@ -13,6 +13,7 @@ mod chat_chapter;
 mod chat_guards;
 mod cheats;
 mod chunks;
+mod classify;
 mod collectives;
 mod commands;
 mod compiled;
