@@ -10,13 +10,14 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 8] = [
+pub(crate) static COURSES: [Course; 9] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
     crate::fsdp::COURSE,
     crate::graph::COURSE,
     crate::graph::ON_A_CARD,
     crate::issues::CHAT,
+    crate::issues::CLASSIFY,
     crate::loss::COURSE,
     crate::loss::ON_A_CARD,
 ];
@@ -159,7 +160,11 @@ mod tests {
         assert!(of_step("A.9", Backend::Cpu).is_some_and(|course| course.key() == "nf4.cuda"));
         assert!(named("f", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
-        assert_eq!(keys, ["issues.chat"], "on the CPU, where a part has no other back end");
+        assert_eq!(
+            keys,
+            ["issues.chat", "issues.classify"],
+            "on the CPU, where a part has no other back end"
+        );
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
     }
 
@@ -174,7 +179,7 @@ mod tests {
             assert_eq!(on_the_cpu(card).map(Course::key), Some(cpu.key()));
         }
         let keys: Vec<String> = exercises().map(Course::key).collect();
-        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "loss"]);
+        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "issues.classify", "loss"]);
     }
 
     #[test]

@@ -13,12 +13,15 @@
 use challenges::fsdp::Fsdp;
 use challenges::graph::Compile;
 use challenges::issues::chat::Chat;
+use challenges::issues::classify::Classify;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
 
 #[path = "../../src/issues/chat/solution.rs"]
 mod chat;
+#[path = "../../src/issues/classify/solution.rs"]
+mod classify;
 #[path = "../../src/fsdp/solution.rs"]
 mod fsdp;
 #[path = "../../src/graph/solution.rs"]
@@ -56,6 +59,10 @@ define!(warpbook_graph -> Linked<dyn Compile>, Linked {
 define!(warpbook_chat -> Linked<dyn Chat>, Linked {
     steps: &chat::Solution,
     text: include_str!("../../src/issues/chat/solution.rs"),
+});
+define!(warpbook_classify -> Linked<dyn Classify>, Linked {
+    steps: &classify::Solution,
+    text: include_str!("../../src/issues/classify/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
     steps: &loss::Solution,

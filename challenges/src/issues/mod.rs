@@ -1,3 +1,4 @@
 //! (D) `issues`: the open issues.
 
 pub mod chat;
+pub mod classify;

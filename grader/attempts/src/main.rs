@@ -21,6 +21,11 @@ mod graph;
 #[path = "../../../challenges/src/issues/chat/exercise.rs"]
 mod chat;
 
+#[cfg(feature = "classify")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/issues/classify/exercise.rs"]
+mod classify;
+
 #[cfg(feature = "loss")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
 #[path = "../../../challenges/src/loss/exercise.rs"]
@@ -36,6 +41,8 @@ fn main() -> std::process::ExitCode {
     let attempts = attempts.graph(graph::Exercise);
     #[cfg(feature = "chat")]
     let attempts = attempts.chat(chat::Exercise);
+    #[cfg(feature = "classify")]
+    let attempts = attempts.classify(classify::Exercise);
     #[cfg(feature = "loss")]
     let attempts = attempts.loss(loss::Exercise);
     attempts.run(std::env::args_os())

@@ -103,13 +103,14 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 8] = [
+const NUMBERS: [(&str, Make); 9] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
     ("graph", of_graph),
     ("graph.cuda", of_graph),
     ("issues.chat", of_chat),
+    ("issues.classify", of_classify),
     ("loss", of_loss),
     ("loss.cuda", of_loss_cuda),
 ];
@@ -157,6 +158,26 @@ fn of_graph(numbers: &mut Numbers) {
 fn of_chat(numbers: &mut Numbers) {
     counts(numbers, &ISSUES);
     timed(numbers, "issues.prompts.time", "us", &around(25.0, 25));
+}
+
+fn of_classify(numbers: &mut Numbers) {
+    number(numbers, "issues.classifier.batches", 6.0, "count");
+    for name in ["loss", "gradient", "training"] {
+        number(numbers, &format!("issues.classifier.{name}"), 0.0, "relative");
+    }
+    let losses: Vec<f64> = (0..60).map(|i| 1.1 - 0.01 * f64::from(i)).collect();
+    for name in ["issues.classifier.losses.attempt", "issues.classifier.losses.oracle"] {
+        number(numbers, name, losses[59], "nats");
+        numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
+    }
+    for (step, right) in [(0, 27.0), (20, 50.0), (40, 78.0), (60, 80.0)] {
+        let name = format!("issues.classifier.confusion.{step}");
+        let wrong = (80.0 - right) / 2.0;
+        let counts = (0..9).map(|at| if at % 4 == 0 { right } else { wrong }).collect();
+        number(numbers, &name, 240.0, "count");
+        numbers.entry(name).and_modify(|number| number.samples = counts);
+    }
+    number(numbers, "issues.classifier.accuracy", 1.0, "share");
 }
 
 fn of_loss(numbers: &mut Numbers) {
