@@ -165,12 +165,12 @@ fn of_classify(numbers: &mut Numbers) {
     for name in ["loss", "gradient", "training"] {
         number(numbers, &format!("issues.classifier.{name}"), 0.0, "relative");
     }
-    let losses: Vec<f64> = (0..60).map(|i| 1.1 - 0.01 * f64::from(i)).collect();
+    let losses: Vec<f64> = (0..120).map(|i| 1.3 - 0.01 * f64::from(i)).collect();
     for name in ["issues.classifier.losses.attempt", "issues.classifier.losses.oracle"] {
-        number(numbers, name, losses[59], "nats");
+        number(numbers, name, losses[119], "nats");
         numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
     }
-    for (step, right) in [(0, 27.0), (20, 50.0), (40, 78.0), (60, 80.0)] {
+    for (step, right) in [(0, 27.0), (40, 50.0), (80, 78.0), (120, 80.0)] {
         let name = format!("issues.classifier.confusion.{step}");
         let wrong = (80.0 - right) / 2.0;
         let counts = (0..9).map(|at| if at % 4 == 0 { right } else { wrong }).collect();

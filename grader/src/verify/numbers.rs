@@ -37,7 +37,7 @@ fn rule(name: &str) -> Option<(Rule, usize)> {
         "fsdp.training.one" => Some((Rule::Last, 60)),
         _ if starts("fsdp.training.rank_") => Some((Rule::Last, 60)),
         "issues.prompts.time" | "issues.calls.rate" | "nf4.host_share" => Some((Rule::Median, 5)),
-        _ if starts("issues.classifier.losses.") => Some((Rule::Last, 60)),
+        _ if starts("issues.classifier.losses.") => Some((Rule::Last, 120)),
         _ if starts("issues.classifier.confusion.") => Some((Rule::Sum, 9)),
         _ if starts("nf4.version.") || starts("nf4.small_version.") => Some((Rule::Median, 5)),
         _ if starts("nf4.baseline.") || starts("nf4.attempt.") || starts("nf4.bound.") => {

@@ -3,6 +3,8 @@
 
 #[path = "../../../challenges/src/issues/chat/solution.rs"]
 pub mod chat;
+#[path = "../../../challenges/src/issues/classify/solution.rs"]
+pub mod classify;
 #[path = "../../../challenges/src/fsdp/solution.rs"]
 pub mod fsdp;
 #[path = "../../../challenges/src/graph/solution.rs"]

@@ -8,6 +8,7 @@
 mod chat;
 mod chat_second;
 mod cheats;
+mod classify;
 pub mod cuda;
 mod faults;
 mod forgers;
@@ -28,6 +29,7 @@ use honest::nf4::Solution;
 
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
+pub use classify::{CLASS_SLIPS, CLASSIFIERS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
 pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
@@ -69,6 +71,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&BESIDE)
         .chain(&CHATTERS)
         .chain(&CHAT_SLIPS)
+        .chain(&CLASSIFIERS)
+        .chain(&CLASS_SLIPS)
         .find(|entry| entry.name == name)
 }
 

@@ -14,6 +14,7 @@ mod chat_guards;
 mod cheats;
 mod chunks;
 mod classify;
+mod classify_guards;
 mod collectives;
 mod commands;
 mod compiled;

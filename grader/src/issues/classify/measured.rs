@@ -23,13 +23,13 @@ use crate::random::Random;
 use crate::scorecard::Measurement;
 
 /// Steps of the training.
-pub(super) const STEPS: u64 = 60;
+pub(super) const STEPS: u64 = 120;
 
 /// Steps after which texts that are held out are answered.
-const LOOKS: [u64; 4] = [0, 20, 40, STEPS];
+const LOOKS: [u64; 4] = [0, 40, 80, STEPS];
 
 /// The last look: the accuracy is that of its answers.
-pub(crate) const LAST_CONFUSION: &str = "issues.classifier.confusion.60";
+pub(crate) const LAST_CONFUSION: &str = "issues.classifier.confusion.120";
 
 /// Texts of a step, and those that are held out.
 const TEXTS: usize = 16;

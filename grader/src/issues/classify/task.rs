@@ -1,7 +1,7 @@
-//! A task that is made up: which of three kinds of token a text holds.
+//! A task that is made up: which of three tokens a text holds.
 //!
 //! ```text
-//! 41 77 12 90 66       of class 1: 12 is one of the four tokens 10..14; all others are noise, 30..
+//! 41 77 11 90 66       of class 1: 10 + 1 is among noise from 30 on
 //! ```
 //!
 //! The token that decides may stand anywhere but at the end, so what answers, the last token, has to find it. Texts that
@@ -14,8 +14,9 @@ use crate::random::Random;
 /// Classes of the task.
 pub(super) const CLASSES: usize = 3;
 
-/// Tokens that mean a class, and noise from 30 on.
-const KINDS: usize = 4;
+/// The token of class 0, and the first of the noise.
+const FIRST: i32 = 10;
+const NOISE: usize = 30;
 
 /// The token of padding.
 pub(super) const PAD: i32 = 0;
@@ -91,8 +92,8 @@ impl Batch {
 /// Noise with one token of a class before its end.
 fn text(class: usize, vocab: usize, random: &mut Random) -> Vec<i32> {
     let length = 4 + random.below(7);
-    let noise = |random: &mut Random| 30 + random.below(vocab - 30) as i32;
+    let noise = |random: &mut Random| (NOISE + random.below(vocab - NOISE)) as i32;
     let mut text: Vec<i32> = (0..length).map(|_| noise(random)).collect();
-    text[random.below(length - 1)] = (10 * class + 1 + random.below(KINDS)) as i32;
+    text[random.below(length - 1)] = FIRST + class as i32;
     text
 }
