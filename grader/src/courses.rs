@@ -202,5 +202,6 @@ mod tests {
         assert_eq!(message, "chat a1, vision b2");
         assert_eq!(several.map(|(course, _)| course.code_in(&message)), ["a1", "b2"]);
         assert_eq!(code(&[(&vision, "b2".to_owned())]), "b2", "one alone needs no name");
+        assert_eq!(vision.code_in("b2"), "b2");
     }
 }

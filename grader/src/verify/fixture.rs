@@ -13,10 +13,9 @@ use crate::evidence::Seen;
 use crate::expected::Expected;
 use crate::gather::replay_command;
 use crate::nf4;
-use crate::rubric::{RUBRICS, possible};
+use crate::rubric::{RUBRICS, Rubric, possible};
 use crate::score::{absent, blank, judged};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
-use crate::stub::code_hash;
 use crate::table;
 use crate::timing::{Pairs, median, speedup};
 
@@ -33,9 +32,10 @@ pub fn whole(on_a_card: bool) -> Scorecard {
     let mut guards = Vec::new();
     let challenges: Vec<Challenge> = RUBRICS
         .iter()
-        .map(|rubric| match &courses::of_challenge(rubric.name, backend)[..] {
-            [course, ..] if course.backend == backend => challenge(course, &mut guards),
-            _ => absent(rubric),
+        .map(|rubric| {
+            let mut courses = courses::of_challenge(rubric.name, backend);
+            courses.retain(|course| course.backend == backend);
+            if courses.is_empty() { absent(rubric) } else { challenge(rubric, &courses, &mut guards) }
         })
         .collect();
     let sum = |of: fn(&Challenge) -> i32| challenges.iter().map(of).sum();
@@ -69,8 +69,10 @@ fn machine(on_a_card: bool) -> Machine {
     }
 }
 
-fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
-    let expected = Expected::of(&[course], Vector::Avx2);
+/// A challenge, all of its parts.
+fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut Vec<Guard>) -> Challenge {
+    let course = courses[0];
+    let expected = Expected::of(courses, Vector::Avx2);
     let passed = |name: &String| Check {
         name: name.clone(),
         outcome: Outcome::Passed,
@@ -87,14 +89,13 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
         detail: String::new(),
     };
     let own: Vec<Guard> = expected.guards.iter().cloned().chain(timed).map(looked).collect();
-    let measurements = measurements(course);
+    let measurements = courses.iter().flat_map(|course| measurements(course)).collect();
     let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
     let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
-    let rubric = crate::rubric::find(course.name).expect("a course belongs to a challenge");
-    let facts = courses::facts(rubric, &[course], &seen);
+    let facts = courses::facts(rubric, courses, &seen);
     guards.extend(own);
     let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
-    let code = code_hash(course.solution());
+    let code = courses::code_of_solutions(courses);
     let rest = blank(rubric, true);
     judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
 }

@@ -1,24 +1,24 @@
 //! The loss of a classifier, and what is logged of its micro-batches.
 //!
 //! ```text
-//! ids         a b c d . .      labels      -100 -100 -100    2 -100 -100      the class of the row, or the number of
-//!             e f g h i j                  -100 -100 -100 -100 -100    0      its row of `targets`
+//! ids         a b c d . .      labels      -100 -100 -100    2 -100 -100      the class of the row
+//!             e f g h i j                  -100 -100 -100 -100 -100    0
 //! ```
 //!
 //! The head gives logits for every token, as the original's does; a label stands beside the token that its row, or its
 //! document, is answered from ([`last_tokens`](crate::issues::classify::last_tokens)), and -100 beside all others. So
 //! padding may be on any side, and rows may hold several documents.
 //!
-//! `labels` i32 (B, T) are classes of [`Problem::SingleLabel`]; of the others they are rows of `targets` f32 (N, C),
-//! numbers for each of the N texts of the micro-batch.
+//! `labels` i32 (B, T) are classes of [`Problem::SingleLabel`]. Of the others any that is not ignored says that there is
+//! an answer, and what it is held against are `targets` f32 (B, T, C), as many numbers as there are logits.
 
 use super::{Classifier, Model};
-use crate::graph::{Dtype, Facts, Tensor, Type};
+use crate::graph::{Dtype, Tensor, Type};
 use crate::issues::classify::{Problem, losses};
 use crate::loss::{IGNORED, Statistics, next_token_rows};
 
-/// The most texts that a micro-batch holds.
-const MOST_TEXTS: i64 = 1 << 24;
+/// The input f32 (B, T, C) that answers are held against, where they are no classes.
+pub const TARGETS: &str = "targets";
 
 /// Every token of a micro-batch that may be answered from.
 struct Rows {
@@ -35,24 +35,20 @@ struct Rows {
 fn rows(model: &Model, classifier: &Classifier, logits: &Tensor) -> Rows {
     let [batch, length, classes] = [0, 1, 2].map(|dim| logits.dim(dim));
     let all = &batch * &length;
-    let logits = logits.reshape([all.clone(), classes]).cast(Dtype::F32);
-    let labels = model.tokens("labels").reshape([all]);
+    let flat = |x: &Tensor| x.reshape([all.clone(), classes.clone()]);
+    let labels = model.tokens("labels").reshape([all.clone()]);
     let ignored = labels.equal(&labels.like(f64::from(IGNORED)));
-    let known = ignored.select(&labels.like(0.0), &labels);
     let targets = match classifier.problem() {
-        Problem::SingleLabel => known,
-        Problem::MultiLabel | Problem::Regression => table(model, classifier).gather(&known),
+        Problem::SingleLabel => ignored.select(&labels.like(0.0), &labels),
+        Problem::MultiLabel | Problem::Regression => {
+            flat(&model.input(TARGETS, &Type { dtype: Dtype::F32, shape: logits.shape().to_vec() }))
+        }
     };
+    let logits = flat(logits).cast(Dtype::F32);
     let losses = losses(classifier.problem(), &logits, &targets);
     let losses = ignored.select(&losses.like(0.0), &losses);
     let counts = ignored.equal(&ignored.like(0.0)).cast(Dtype::F32);
     Rows { logits, targets, counts, losses }
-}
-
-/// The input `targets`, f32 (N, C).
-fn table(model: &Model, classifier: &Classifier) -> Tensor {
-    let texts = model.tape().symbol("N", Facts::range(1, MOST_TEXTS));
-    model.input("targets", &Type::new(Dtype::F32, [texts, classifier.labels.len().into()]))
 }
 
 /// The mean loss of the tokens that are answered from; 0 if there is none. f32 ().

@@ -84,15 +84,17 @@ impl Config {
         Fields::read(path).and_then(|fields| Self::of(&fields)).map_err(|fault| fault.at(path))
     }
 
-    /// Reads a `config.json` as that of a classifier, which the model may be made into: then its head is a new one, and
-    /// the second answer is true.
+    /// Reads a `config.json` as that of a classifier, with these labels if some are given. The model may be made into
+    /// one: then its head is new, and the second answer is true.
     ///
     /// Fails as [`Self::read`] does, and where a field about the labels makes no sense.
-    pub fn read_as_classifier(path: &Path) -> Result<(Self, bool), Error> {
+    pub fn read_as_classifier(path: &Path, labels: Option<&[String]>) -> Result<(Self, bool), Error> {
         let read = |fields: &Fields| {
             let config = Self::of(fields)?;
             let is_new = config.classifier.is_none();
-            Ok((Self { classifier: Some(Classifier::of(fields)?), ..config }, is_new))
+            let own = Classifier::of(fields)?;
+            let labels = labels.map_or(own.labels, <[String]>::to_vec);
+            Ok((Self { classifier: Some(Classifier { labels, ..own }), ..config }, is_new))
         };
         Fields::read(path).and_then(|fields| read(&fields)).map_err(|fault: Error| fault.at(path))
     }

@@ -83,15 +83,30 @@ impl Spec {
     /// micro-batches of the step.
     pub fn microbatch(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_microbatch");
-        let tape = builder.tape();
+        let _logits = self.write_microbatch(builder.tape());
+        builder.finish()
+    }
+
+    /// Writes what is logged; the logits that it is made of.
+    fn write_microbatch(&self, tape: &Tape) -> Tensor {
         let model = Model::new(self, tape);
         let logits = model.logits(&model.tokens("ids"));
         let items = tape.input("items", Dtype::F32, [] as [Dim; 0]);
         model.write_statistics(&logits, &items);
+        logits
+    }
+
+    /// [`Self::microbatch`] as an evaluation reads it: of a classifier it also gives `logits` f32 (B, T, C).
+    pub fn evaluation(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_evaluation");
+        let logits = self.write_microbatch(builder.tape());
+        if self.config.classifier.is_some() {
+            builder.tape().output("logits", &logits.cast(Dtype::F32));
+        }
         builder.finish()
     }
 
-    /// The same to `hidden`, what the output layer is given: (B * T, H), in the compute type.
+    /// [`Self::microbatch`] up to `hidden`, what the output layer is given: (B * T, H), in the compute type.
     pub fn hidden_states(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_hidden");
         let model = Model::new(self, builder.tape());

@@ -113,10 +113,7 @@ impl Llama {
     /// Fails as [`Self::open`] does, and where its head has another number of outputs.
     pub fn open_classifier(model: &str, labels: Option<&[String]>) -> Result<Self, Error> {
         let folder = hub::find(model)?;
-        let (mut config, is_new) = Config::read_as_classifier(&folder.join("config.json"))?;
-        if let Some((classifier, labels)) = config.classifier.as_mut().zip(labels) {
-            classifier.labels = labels.to_vec();
-        }
+        let (config, is_new) = Config::read_as_classifier(&folder.join("config.json"), labels)?;
         Self::of(&folder, config, is_new)
     }
 

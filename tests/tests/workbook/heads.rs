@@ -88,7 +88,14 @@ fn with_engine<T>(
 fn batch() -> Microbatch {
     let ids = vec![1, 4, 2, 9, 5, 7, 3, 3];
     let labels = vec![IGNORED, 4, 2, 9, IGNORED, 7, IGNORED, 3];
-    Microbatch { shape: [2, 4], ids, labels, positions: [0, 1, 2, 3].repeat(2), documents: vec![1; 8] }
+    Microbatch {
+        shape: [2, 4],
+        ids,
+        labels,
+        targets: Vec::new(),
+        positions: [0, 1, 2, 3].repeat(2),
+        documents: vec![1; 8],
+    }
 }
 
 const ITEMS: u64 = 5;

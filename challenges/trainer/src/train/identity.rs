@@ -17,12 +17,13 @@
 
 use std::path::Path;
 
+use reference::issues::classify::Problem;
 use reference::llama::{self, Llama, rope};
 use reference::lora;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::config::Config;
+use super::config::{Config, ProblemType};
 use super::data::{Dataset, Row};
 use super::digest::{digits, of_file};
 use crate::output::Failure;
@@ -31,7 +32,9 @@ use crate::output::Failure;
 const OF_ROWS: [&str; 3] = ["max_length", "packing", "assistant_only_loss"];
 
 /// Settings that decide what is done with the rows.
-const FIXED: [&str; 12] = [
+const FIXED: [&str; 14] = [
+    "task_type",
+    "problem_type",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "train_sampling_strategy",
@@ -62,14 +65,15 @@ pub fn of(config: &Config, model: &Llama, adapter: &lora::Config, data: &Dataset
         "rows": {"count": data.rows.len(), "sha256": of_rows(&data.rows)},
         "files": files(config)?,
         "model": of_model(model)?,
-        "settings": settings(config, adapter),
+        "settings": settings(config, adapter, data.problem),
     }))
 }
 
-/// The settings, as they act: a dropout is the adapter's where the config has none, and scales are quantised where
-/// weights are.
-fn settings(config: &Config, adapter: &lora::Config) -> Map<String, Json> {
+/// The settings, as they act: a dropout is the adapter's where the config has none, scales are quantised where weights
+/// are, and the problem is that of the data.
+fn settings(config: &Config, adapter: &lora::Config, problem: Option<Problem>) -> Map<String, Json> {
     let acting = Config {
+        problem_type: problem.map(ProblemType),
         lora_dropout: Some(adapter.dropout),
         use_bnb_nested_quant: config.load_in_4bit && config.use_bnb_nested_quant,
         ..config.clone()
@@ -94,13 +98,16 @@ fn of_regular(path: &Path) -> Result<Option<String>, Failure> {
 
 fn of_rows(rows: &[Row]) -> String {
     let mut hasher = Sha256::new();
-    for Row { ids, trained, documents } in rows {
+    for Row { ids, trained, documents, targets } in rows {
         hasher.update((ids.len() as u64).to_le_bytes());
         hasher.update(ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
         hasher.update(trained.iter().map(|trained| u8::from(*trained)).collect::<Vec<u8>>());
         hasher.update((documents.len() as u64).to_le_bytes());
         for length in documents {
             hasher.update((*length as u64).to_le_bytes());
+        }
+        for target in targets {
+            hasher.update(format!("{target:?} "));
         }
     }
     digits(hasher)

@@ -20,16 +20,18 @@ use challenges::train::chunked::Causal;
 use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Spec};
+use reference::issues::classify::Problem;
+use reference::llama::{Classifier, Llama, Spec};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
+use super::answers::Answers;
 use super::batches::Batches;
 use super::config::Evaluation;
 use super::curves::Curves;
 use super::data::{Dataset, Row};
-use super::layout::Layout;
+use super::layout::{Layout, side_by_side};
 use super::model::{Keyed, Logged, Model, Trained};
 use super::pace::Pace;
 use super::peers::Peers;
@@ -242,11 +244,10 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             "learning_rate": rate,
             "epoch": self.job.batches.epochs(number),
             "num_tokens": self.at.tokens,
-            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "entropy": mean(&logged, |part| part.entropy / part.counted),
             "peak_bytes": peak.map(Peak::bytes).filter(|bytes| *bytes > 0),
             "tokens_per_second": (tokens as f64 / time.as_secs_f64()).round(),
         });
+        self.predicted(&logged, "", &mut line);
         if let Some(peak) = &self.device_peak {
             line["device_peak_bytes"] = peak.bytes().into();
         }
@@ -304,17 +305,59 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let rows: Vec<&Row> = evaluated.rows.iter().collect();
         let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
         let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-        let logged = self.model.evaluate(parts().map(|rows| (layout.microbatch(rows), items(rows))))?;
+        let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
+        let (logged, metrics) = match &self.job.spec.config.classifier {
+            None => (self.model.evaluate(parts().map(batch))?, Map::new()),
+            Some(classifier) => self.answers(classifier, parts())?,
+        };
         let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
-        Ok(json!({
+        let mut line = json!({
             "step": self.at.step,
             "epoch": batches.epochs(self.at.step),
             "eval_loss": loss / rows.len() as f64,
             "eval_num_tokens": self.at.tokens,
-            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
             "eval_runtime": begin.elapsed().as_secs_f64(),
-        }))
+        });
+        self.predicted(&logged, "eval_", &mut line);
+        metrics.into_iter().for_each(|(name, value)| line[name] = value);
+        Ok(line)
+    }
+
+    /// Adds to a line what was predicted, in the mean over micro-batches: of the next token; of a classifier which
+    /// answers were right, if they can be.
+    fn predicted(&self, logged: &[Logged], before: &str, line: &mut Json) {
+        let classifier = self.job.spec.config.classifier.as_ref();
+        let accuracy = match classifier.map(Classifier::problem) {
+            None => "mean_token_accuracy",
+            Some(Problem::SingleLabel | Problem::MultiLabel) => "accuracy",
+            Some(Problem::Regression) => return,
+        };
+        line[format!("{before}{accuracy}")] = mean(logged, |part| part.correct / part.counted).into();
+        if classifier.is_none() {
+            line[format!("{before}entropy")] = mean(logged, |part| part.entropy / part.counted).into();
+        }
+    }
+
+    /// What is logged of batches that a classifier answers, each of its rows by itself, and what the answers are worth.
+    fn answers<'r>(
+        &mut self,
+        classifier: &Classifier,
+        parts: impl Iterator<Item = &'r [&'r Row]>,
+    ) -> Result<(Vec<Logged>, Map<String, Json>), Failure> {
+        let outputs = classifier.labels.len();
+        let mut answers = Answers::new(classifier.problem(), outputs);
+        let mut all = Vec::new();
+        for rows in parts {
+            let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
+            let batch = side_by_side(rows);
+            let (logged, logits) = self.model.evaluated(&batch, items)?;
+            for (row, tokens) in rows.iter().zip(logits.chunks((batch.shape[1] * outputs).max(1))) {
+                row.answers()
+                    .for_each(|(token, target)| answers.add(&tokens[token * outputs..][..outputs], target));
+            }
+            all.push(logged);
+        }
+        Ok((all, answers.metrics()))
     }
 
     fn log(&mut self, line: &Json) -> Result<(), Failure> {
@@ -361,7 +404,7 @@ fn describe(job: &Job<'_>) {
     let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
     let mut text = String::new();
     for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
-        let Dataset { rows, left_out, cut, merged } = data;
+        let Dataset { rows, left_out, cut, merged, problem: _ } = data;
         if rows.is_empty() {
             continue; // there are no evaluations
         }
