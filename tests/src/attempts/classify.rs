@@ -22,7 +22,7 @@ pub const CLASSIFIERS: [Entry; 5] = [
 ];
 
 /// Every slip.
-pub const CLASS_SLIPS: [Entry; 13] = [
+pub const CLASS_SLIPS: [Entry; 12] = [
     Entry {
         name: "answers from the end of the batch",
         hand_in: |all| {
@@ -39,7 +39,6 @@ pub const CLASS_SLIPS: [Entry; 13] = [
         name: "takes the logarithm of a sigmoid",
         hand_in: |all| all.classify(Mine { losses: of_sigmoids, ..HONEST }),
     },
-    Entry { name: "ties at zero", hand_in: |all| all.classify(Mine { losses: ties, ..HONEST }) },
     Entry { name: "trains the targets", hand_in: |all| all.classify(Mine { losses: attached, ..HONEST }) },
     Entry {
         name: "puts a pair beside the head",
@@ -172,17 +171,6 @@ fn of_sigmoids(problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
     let (one, other) = (&p.like(1.0) - &p, &y.like(1.0) - &y);
     let gain = &(&y * &p.log()) + &(&other * &one.log());
     (-&gain).mean(1).reshape([logits.dim(0)])
-}
-
-/// The gradient of the larger of two equals goes to one of them.
-fn ties(problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
-    if problem != Problem::MultiLabel {
-        return Solution.losses(problem, logits, targets);
-    }
-    let (z, y) = (logits.cast(Dtype::F32), targets.detach());
-    let size = z.max(&-&z);
-    let cost = &(&z.max(&z.like(0.0)) - &(&y * &z)) + &(&(-&size).exp() + 1.0).log();
-    cost.mean(1).reshape([logits.dim(0)])
 }
 
 /// Targets get a gradient, too.

@@ -75,6 +75,7 @@ mod refused_plans;
 mod remat;
 mod resize;
 mod schema;
+mod seq_cls;
 mod session;
 mod settings;
 mod sft;

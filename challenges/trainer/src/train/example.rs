@@ -85,13 +85,12 @@ fn of_classes() -> Config {
         id2label: Names(CLASSES.map(|(name, _)| name.to_owned()).to_vec()),
         lora_dropout: Some(0.0),
         assistant_only_loss: false,
-        max_steps: 200,
         per_device_train_batch_size: 16,
         learning_rate: 5e-3,
         warmup_steps: 10,
         eval_dataset_name: Some("held-out.jsonl".to_owned()),
         eval_strategy: Evaluation::Steps,
-        eval_steps: Some(50),
+        eval_steps: Some(20),
         per_device_eval_batch_size: 30,
         ..config()
     }
@@ -100,8 +99,7 @@ fn of_classes() -> Config {
 /// The classes of the sayings, and the sign that tells each.
 const CLASSES: [(&str, char); 3] = [("question", '?'), ("exclamation", '!'), ("statement", '.')];
 
-/// What is said, and who says it: every combination is a saying of each class, and one in five combinations is held
-/// out.
+/// What is said, and who says it: every combination is a saying of each class. The last two are held out.
 const SAID: [&str; 10] = [
     "the tea is cold",
     "it rains",
@@ -114,6 +112,7 @@ const SAID: [&str; 10] = [
     "they won again",
     "the lamp is broken",
 ];
+const HELD_OUT: usize = 2;
 const WHO: [&str; 6] = ["Ada", "Grace", "Kurt", "Emmy", "Alan", "Mary"];
 
 /// The sayings that are trained on, and those that are held out.
@@ -123,10 +122,10 @@ fn sayings() -> [String; 2] {
         let (class, rest) = (number % CLASSES.len(), number / CLASSES.len());
         (class, rest % WHO.len(), rest / WHO.len())
     });
-    for (number, (class, who, said)) in all.enumerate() {
+    for (class, who, said) in all {
         let (name, sign) = CLASSES[class];
         let text = format!("\"{}{sign}\" says {}", SAID[said], WHO[who]);
-        let is_held_out = number / CLASSES.len() % 5 == 4;
+        let is_held_out = said + HELD_OUT >= SAID.len();
         lines[usize::from(is_held_out)].push_str(&format!("{}\n", json!({"text": text, "label": name})));
     }
     lines

@@ -45,8 +45,12 @@ impl Progress {
     /// An evaluation was made; `line` is its line of the metrics.
     pub fn evaluation(&self, step: u64, line: &Json) {
         let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
-        let (loss, accuracy) = (number("eval_loss"), number("eval_mean_token_accuracy"));
-        self.say(&format!("step {step:>6} of {}  eval loss {loss:.4}  accuracy {accuracy:.3}\n", self.steps));
+        let accuracy =
+            ["eval_mean_token_accuracy", "eval_accuracy"].into_iter().find_map(|key| line[key].as_f64());
+        let accuracy = accuracy.map_or(String::new(), |accuracy| format!("  accuracy {accuracy:.3}"));
+        let f1 = line["eval_f1"].as_f64().map_or(String::new(), |f1| format!("  F1 {f1:.3}"));
+        let loss = number("eval_loss");
+        self.say(&format!("step {step:>6} of {}  eval loss {loss:.4}{accuracy}{f1}\n", self.steps));
     }
 
     /// Prints above the bar.
