@@ -16,7 +16,8 @@ use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dim, Type};
+use reference::graph::{Array, Dim, Dtype, Type};
+use reference::llama::classify::TARGETS;
 use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Spec, rope};
 use reference::optim::AdamW;
@@ -205,7 +206,20 @@ impl<'a> Engine<'a> {
             (LOSS_SCALE, Array::scalar(self.factor())),
         ];
         let device = self.session.device();
-        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
+        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))?;
+        self.put_targets(batch)
+    }
+
+    /// Uploads what a classifier's numbers are held against, if there is something.
+    fn put_targets(&mut self, batch: &Microbatch) -> Result<(), Error> {
+        if batch.targets.is_empty() {
+            return Ok(());
+        }
+        let outputs = batch.targets.len() / batch.ids.len();
+        let [rows, length] = batch.shape;
+        let numbers = batch.targets.iter().copied().map(f64::from);
+        let targets = Array::floats(Dtype::F32, &[rows, length, outputs], numbers);
+        put(self.session.device(), &mut self.batch, TARGETS, &targets)
     }
 
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.

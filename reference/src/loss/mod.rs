@@ -15,6 +15,7 @@
 //! `exact` is the oracle: slices in, numbers out, no operation of a graph. `rows` writes the same as operations; its
 //! gradient is what [`crate::grad`] makes of them. Both compute in the order of the formula that stands above them.
 
+mod binary;
 mod calls;
 mod check;
 mod cross_entropy;
@@ -31,6 +32,7 @@ mod preference;
 mod reduction;
 mod targets;
 
+pub use binary::BinaryCrossEntropy;
 pub use calls::oracle_calls;
 pub use cross_entropy::CrossEntropy;
 pub use distillation::Divergence;

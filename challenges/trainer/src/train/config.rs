@@ -18,6 +18,7 @@ use challenges::train::chunked::{Causal, InChunks, Total, causal, of_loss};
 use kernels::Which;
 use reference::graph::Dtype;
 use reference::graph::ranks::Mesh;
+use reference::issues::classify::Problem;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
@@ -31,6 +32,9 @@ use crate::output::Failure;
 
 /// The largest rank that an adapter's file may have.
 const LARGEST_RANK: u64 = 1 << 16;
+
+/// The most outputs that a classifier may have.
+const MOST_LABELS: u64 = 1 << 16;
 
 /// The most ranks that a run may have: they are threads of one process.
 const MOST_RANKS: usize = 1024;
@@ -105,6 +109,16 @@ keys! {
     /// texts or both messages), or `text`; pairs have `prompt`, `chosen` and `rejected`, answers for kto `prompt`,
     /// `completion` and `label`, and for grpo `prompt`, with `completions` and `rewards` where they are logged.
     dataset_name: String = String::new(),
+    /// What is trained: `CAUSAL_LM`, the next token; or `SEQ_CLS`, which class a text belongs to, from lines with a
+    /// `text`, or `messages`, and a `label`. peft's name for the task of an adapter.
+    task_type: Task = Task::CausalLm,
+    /// The outputs of a classifier: by default those of the model, or 2.
+    num_labels: Option<u64> = None,
+    /// The names of a classifier's outputs: a list, or a table by their numbers.
+    id2label: Names = Names(Vec::new()),
+    /// What a classifier answers: `single_label_classification`, `multi_label_classification` or `regression`; by default
+    /// what the model says, a regression with one output, and else what the labels of the data are.
+    problem_type: Option<ProblemType> = None,
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
     /// Whether the layers' dense projections are quantised to 4 bits while the model is loaded.
@@ -124,7 +138,8 @@ keys! {
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
     /// Whether the scale is `lora_alpha / sqrt(lora_r)`.
     use_rslora: bool = false,
-    /// Modules that are trained as a whole, in float32, beside the low-rank pairs: `embed_tokens`, `lm_head`.
+    /// Modules that are trained as a whole, in float32, beside the low-rank pairs: `embed_tokens`, `lm_head`. The head of a
+    /// classifier, `score`, always is.
     lora_modules_to_save: ToSave = ToSave(Vec::new()),
     /// Tokens whose rows of the embedding are trained, as in peft's `LoraConfig`: a list, or a table of lists by
     /// `embed_tokens` and `lm_head`.
@@ -266,6 +281,23 @@ pub enum Objective {
     Grpo,
 }
 
+/// What is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The next token.
+    CausalLm,
+    /// Which class a text belongs to.
+    SeqCls,
+}
+
+/// What a classifier answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProblemType(pub Problem);
+
+/// The names of outputs, in their order; none if they are not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
 /// What the learning rate does after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
@@ -354,6 +386,7 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("constant", Scheduler::Constant),
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
+const TASKS: [(&str, Task); 2] = [("CAUSAL_LM", Task::CausalLm), ("SEQ_CLS", Task::SeqCls)];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
 const PIPELINE_SCHEDULES: [(&str, PipelineSchedule); 4] = [
     ("1F1B", PipelineSchedule::OneFOneB),
@@ -366,6 +399,13 @@ const EVALUATIONS: [(&str, Evaluation); 3] =
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
 const COMPUTES: [(&str, Compute); 3] =
     [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16)), ("float16", Compute(Dtype::F16))];
+
+impl Task {
+    /// That of a name.
+    pub fn called(name: &str) -> Option<Self> {
+        TASKS.iter().find(|(known, _)| *known == name).map(|(_, task)| *task)
+    }
+}
 
 /// The value of a word.
 fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
@@ -426,8 +466,54 @@ impl Read for Option<u64> {
     }
 }
 
+impl Read for Task {
+    const NEED: &'static str = "CAUSAL_LM or SEQ_CLS";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&TASKS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&TASKS, self)
+    }
+}
+
+impl Read for Option<ProblemType> {
+    const NEED: &'static str = "single_label_classification, multi_label_classification or regression";
+
+    fn read(value: &Value) -> Option<Self> {
+        Problem::called(value.as_str()?).map(|problem| Some(ProblemType(problem)))
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.map(|ProblemType(problem)| format!("{:?}", problem.name()))
+    }
+}
+
+impl Read for Names {
+    const NEED: &'static str = "a list of names, or a table of them by the numbers from 0 on, each once";
+
+    fn read(value: &Value) -> Option<Self> {
+        let names: Vec<String> = match value {
+            Value::Array(names) => names.iter().map(String::read).collect::<Option<_>>()?,
+            Value::Table(table) => {
+                let name = |number: usize| String::read(table.get(&number.to_string())?);
+                (0..table.len()).map(name).collect::<Option<_>>()?
+            }
+            _ => return None,
+        };
+        let different: BTreeSet<&String> = names.iter().collect();
+        (!names.is_empty() && different.len() == names.len()).then_some(Self(names))
+    }
+
+    fn shown(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| Value::from(self.0.clone()).to_string())
+    }
+}
+
 impl Read for ToSave {
-    const NEED: &'static str = "a list of embed_tokens and lm_head, each at most once";
+    const NEED: &'static str =
+        "a list of embed_tokens and lm_head, or score of a classifier, each at most once";
 
     fn read(value: &Value) -> Option<Self> {
         Modules::read(Some(&as_json(value)), None).ok().map(|modules| Self(modules.to_save))
@@ -819,12 +905,58 @@ impl Config {
                 self.adam_epsilon
             ));
         }
+        self.check_task()?;
         self.check_ranks()?;
         self.check_objective()?;
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
         }
+    }
+
+    /// That the settings are of one task.
+    fn check_task(&self) -> Result<(), String> {
+        let of_classifiers = ["num_labels", "id2label", "problem_type"];
+        let stated = of_classifiers.iter().find(|key| self.stated.contains(*key));
+        match (self.task_type, stated) {
+            (Task::CausalLm, None) => return Ok(()),
+            (Task::CausalLm, Some(key)) => {
+                return Err(format!(
+                    "{key}: expected task_type = \"SEQ_CLS\" beside it, found \"CAUSAL_LM\""
+                ));
+            }
+            (Task::SeqCls, _) => {}
+        }
+        let (names, outputs) = (self.id2label.0.len(), self.num_labels);
+        if let Some(outputs) = outputs.filter(|outputs| names > 0 && *outputs != names as u64) {
+            return Err(format!("num_labels: expected {names}, the names of id2label, found {outputs}"));
+        }
+        if outputs.is_some_and(|outputs| !(1..=MOST_LABELS).contains(&outputs)) {
+            let found = outputs.unwrap_or_default();
+            return Err(format!(
+                "num_labels: expected a whole number from 1 to {MOST_LABELS}, found {found}"
+            ));
+        }
+        let beside = |key: &str, need: &str, found: &str| {
+            Err(format!("{key}: expected {need} with task_type = \"SEQ_CLS\", found {found}"))
+        };
+        if self.assistant_only_loss {
+            return beside("assistant_only_loss", "false", "true");
+        }
+        if let Some(bytes) = self.loss_chunk_bytes.0 {
+            return beside("loss_chunk_bytes", "false", &bytes.to_string());
+        }
+        match self.several() {
+            Some(mesh) => beside("ranks", "1", &mesh.ranks().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// The labels of a classifier, if the config states them.
+    pub fn labels(&self) -> Option<Vec<String>> {
+        let names = &self.id2label.0;
+        let unnamed = || self.num_labels.map(|outputs| llama::unnamed(outputs as usize));
+        if names.is_empty() { unnamed() } else { Some(names.clone()) }
     }
 
     /// That ranks can share the run.
@@ -899,12 +1031,18 @@ impl Config {
             rank_stabilized: self.use_rslora,
             dropout: self.lora_dropout.unwrap_or(0.05),
             targets: self.lora_target_modules.clone(),
-            modules: Modules {
-                to_save: self.lora_modules_to_save.0.clone(),
-                tokens: self.trainable_token_indices.0.clone(),
-            },
+            modules: self.modules(),
             base: Some(self.model_name_or_path.clone()),
         }
+    }
+
+    /// What is trained beside its pairs: of a classifier, its head.
+    fn modules(&self) -> Modules {
+        let modules = Modules {
+            to_save: self.lora_modules_to_save.0.clone(),
+            tokens: self.trainable_token_indices.0.clone(),
+        };
+        if self.task_type == Task::SeqCls { modules.with_head() } else { modules }
     }
 
     /// The optimiser and the bound on its gradient.

@@ -18,12 +18,13 @@
 
 use std::path::Path;
 
+use reference::issues::classify::Problem;
 use reference::llama::{self, Llama, rope};
 use reference::lora::{self, Adapter};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::config::Config;
+use super::config::{Config, ProblemType};
 use super::data::{Dataset, Row};
 use super::digest::{digits, of_file};
 use super::objective::Judgement;
@@ -33,7 +34,7 @@ use crate::output::Failure;
 const OF_ROWS: [&str; 3] = ["max_length", "packing", "assistant_only_loss"];
 
 /// Settings that decide what is done with the rows.
-const FIXED: [&str; 31] = [
+const FIXED: [&str; 33] = [
     "objective",
     "beta",
     "loss_type",
@@ -53,6 +54,8 @@ const FIXED: [&str; 31] = [
     "use_bias_correction_kl",
     "mask_truncated_completions",
     "reward_program",
+    "task_type",
+    "problem_type",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "train_sampling_strategy",
@@ -83,7 +86,7 @@ pub fn of(config: &Config, model: &Llama, adapter: &Adapter, data: &Dataset) -> 
         "rows": {"count": data.rows.len(), "sha256": of_rows(data)},
         "files": files(config)?,
         "model": of_model(model)?,
-        "settings": settings(config, &adapter.config),
+        "settings": settings(config, &adapter.config, data.problem),
     });
     if config.goal().map_err(Failure::Usage)?.is_some_and(|goal| goal.has_reference()) {
         all["reference"] = of_adapter(adapter).into();
@@ -91,10 +94,11 @@ pub fn of(config: &Config, model: &Llama, adapter: &Adapter, data: &Dataset) -> 
     Ok(all)
 }
 
-/// The settings, as they act: a dropout is the adapter's where the config has none, and scales are quantised where
-/// weights are.
-fn settings(config: &Config, adapter: &lora::Config) -> Map<String, Json> {
+/// The settings, as they act: a dropout is the adapter's where the config has none, scales are quantised where weights
+/// are, and the problem is that of the data.
+fn settings(config: &Config, adapter: &lora::Config, problem: Option<Problem>) -> Map<String, Json> {
     let acting = Config {
+        problem_type: problem.map(ProblemType),
         lora_dropout: Some(adapter.dropout),
         use_bnb_nested_quant: config.load_in_4bit && config.use_bnb_nested_quant,
         ..config.acting()
@@ -119,13 +123,16 @@ fn of_regular(path: &Path) -> Result<Option<String>, Failure> {
 
 fn of_rows(data: &Dataset) -> String {
     let mut hasher = Sha256::new();
-    for Row { ids, trained, documents } in &data.rows {
+    for Row { ids, trained, documents, targets } in &data.rows {
         hasher.update((ids.len() as u64).to_le_bytes());
         hasher.update(ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
         hasher.update(trained.iter().map(|trained| u8::from(*trained)).collect::<Vec<u8>>());
         hasher.update((documents.len() as u64).to_le_bytes());
         for length in documents {
             hasher.update((*length as u64).to_le_bytes());
+        }
+        for target in targets {
+            hasher.update(format!("{target:?} "));
         }
     }
     for Judgement { desirable, reward, old, is_truncated, line } in &data.judged {

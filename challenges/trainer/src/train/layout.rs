@@ -23,6 +23,7 @@ use super::Config;
 use super::batches::Batches;
 use super::config::Objective;
 use super::data::{Dataset, Row, packed};
+use super::labels::Target;
 
 /// How rows lie in micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,9 +149,25 @@ pub fn side_by_side(rows: &[&Row]) -> Microbatch {
         shape: [rows.len(), length],
         ids: filled(&|row| row.ids.clone(), 0),
         labels: filled(&Row::labels, IGNORED),
+        targets: targets(rows, length),
         positions: filled(&|row| row.documents.iter().flat_map(|length| 0..*length as i32).collect(), 0),
         documents: filled(&numbers, 0),
     }
+}
+
+/// The numbers that tokens are held against, those of rows of `length` tokens side by side; none, where there are none.
+fn targets(rows: &[&Row], length: usize) -> Vec<f32> {
+    let numbers = |target: &Target| if let Target::Numbers(numbers) = target { numbers.len() } else { 0 };
+    let outputs = rows.iter().flat_map(|row| &row.targets).map(numbers).max().unwrap_or(0);
+    let mut all = vec![0.0; rows.len() * length * outputs];
+    for (row, tokens) in rows.iter().zip(all.chunks_mut((length * outputs).max(1))) {
+        for (token, target) in row.answers() {
+            if let Target::Numbers(numbers) = target {
+                tokens[token * outputs..][..outputs].copy_from_slice(numbers);
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -163,6 +180,7 @@ mod tests {
             ids: (0..*length as i32).map(|token| 100 * first as i32 + token).collect(),
             trained: vec![true; *length],
             documents: vec![*length],
+            ..Row::default()
         };
         Dataset { rows: lengths.iter().enumerate().map(row).collect(), ..Dataset::default() }
     }

@@ -153,6 +153,14 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// What is logged of a batch that is only read, and the logits of every token of a classifier, which is on one rank.
+    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Failure> {
+        match self {
+            Self::Whole(engine) => engine.evaluated(batch, items).map_err(Failure::bug),
+            Self::Part(..) => Err(Failure::bug("a classifier on several ranks")),
+        }
+    }
+
     /// What a checkpoint holds of it.
     pub fn trained(&self) -> Result<Trained, Failure> {
         match self {

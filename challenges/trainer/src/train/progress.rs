@@ -49,6 +49,8 @@ impl Progress {
         let loss = number("eval_loss");
         let keys = [
             ("accuracy", "eval_mean_token_accuracy"),
+            ("accuracy", "eval_accuracy"),
+            ("F1", "eval_f1"),
             ("margins", "eval_rewards/margins"),
             ("reward", "eval_reward"),
         ];

@@ -143,6 +143,7 @@ mod tests {
     use tempfile::TempDir;
 
     use crate::output::Failure;
+    use crate::train::config::Task;
     use crate::train::{Config, example, fit};
 
     fn config(folder: &Path, more: &[(&str, &str)]) -> Config {
@@ -159,7 +160,7 @@ mod tests {
     fn a_rank_that_dies_ends_the_run_and_costs_no_checkpoint() {
         let folder = TempDir::new().expect("a folder");
         let folder = folder.path().join("example");
-        example::write(&folder).expect("an example");
+        example::write(&folder, Task::CausalLm).expect("an example");
         let died = fit(&config(&folder, &[]), None, &mut |step, _| {
             assert!(step < 4, "a bug");
             Ok(String::new())
@@ -180,7 +181,7 @@ mod tests {
     fn a_failure_of_the_first_rank_alone_is_the_runs() {
         let folder = TempDir::new().expect("a folder");
         let folder = folder.path().join("example");
-        example::write(&folder).expect("an example");
+        example::write(&folder, Task::CausalLm).expect("an example");
         let failed = fit(&config(&folder, &[]), None, &mut |_, _| Err(Failure::usage("enough")));
         let Err(Failure::Usage(reason)) = failed else { panic!("a run that failed: {failed:?}") };
         assert_eq!(reason, "enough");

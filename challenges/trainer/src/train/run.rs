@@ -20,16 +20,18 @@ use challenges::train::chunked::Causal;
 use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Spec};
+use reference::issues::classify::Problem;
+use reference::llama::{Classifier, Llama, Spec};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Map, Value as Json, json};
 
+use super::answers::Answers;
 use super::batches::Batches;
 use super::config::Evaluation;
 use super::curves::Curves;
 use super::data::{Dataset, Row};
-use super::layout::Layout;
+use super::layout::{Layout, side_by_side};
 use super::model::{Keyed, Logged, Model, Trained};
 use super::objective::{Generator, Goal, Step};
 use super::pace::Pace;
@@ -321,11 +323,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             .collect();
         let logged = self.model.accumulate(&parts, items)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
-        let logged = [
-            ("mean_token_accuracy", mean(&logged, |part| part.correct / part.counted)),
-            ("entropy", mean(&logged, |part| part.entropy / part.counted)),
-        ];
-        let logged = logged.into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect();
+        let logged = self.predicted(&logged, "");
         Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
     }
 
@@ -369,17 +367,58 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let rows: Vec<&Row> = evaluated.rows.iter().collect();
         let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
         let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-        let logged = self.model.evaluate(parts().map(|rows| (layout.microbatch(rows), items(rows))))?;
+        let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
+        let (logged, metrics) = match &self.job.spec.config.classifier {
+            None => (self.model.evaluate(parts().map(batch))?, Map::new()),
+            Some(classifier) => self.answers(classifier, parts())?,
+        };
         let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
-        Ok(json!({
+        let mut line = json!({
             "step": self.at.step,
             "epoch": batches.epochs(self.at.step),
             "eval_loss": loss / rows.len() as f64,
             "eval_num_tokens": self.at.tokens,
-            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
             "eval_runtime": begin.elapsed().as_secs_f64(),
-        }))
+        });
+        add_to(&mut line, self.predicted(&logged, "eval_").into_iter().chain(metrics));
+        Ok(line)
+    }
+
+    /// What was predicted, in the mean over micro-batches: of the next token; of a classifier which answers were right,
+    /// if they can be.
+    fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
+        let classifier = self.job.spec.config.classifier.as_ref();
+        let right = |name: &str| (format!("{before}{name}"), mean(logged, |part| part.correct / part.counted).into());
+        match classifier.map(Classifier::problem) {
+            None => {
+                let entropy = mean(logged, |part| part.entropy / part.counted).into();
+                Map::from_iter([right("mean_token_accuracy"), (format!("{before}entropy"), entropy)])
+            }
+            Some(Problem::SingleLabel | Problem::MultiLabel) => Map::from_iter([right("accuracy")]),
+            Some(Problem::Regression) => Map::new(),
+        }
+    }
+
+    /// What is logged of batches that a classifier answers, each of its rows by itself, and what the answers are worth.
+    fn answers<'r>(
+        &mut self,
+        classifier: &Classifier,
+        parts: impl Iterator<Item = &'r [&'r Row]>,
+    ) -> Result<(Vec<Logged>, Map<String, Json>), Failure> {
+        let outputs = classifier.labels.len();
+        let mut answers = Answers::new(classifier.problem(), outputs);
+        let mut all = Vec::new();
+        for rows in parts {
+            let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
+            let batch = side_by_side(rows);
+            let (logged, logits) = self.model.evaluated(&batch, items)?;
+            for (row, tokens) in rows.iter().zip(logits.chunks((batch.shape[1] * outputs).max(1))) {
+                row.answers()
+                    .for_each(|(token, target)| answers.add(&tokens[token * outputs..][..outputs], target));
+            }
+            all.push(logged);
+        }
+        Ok((all, answers.metrics()))
     }
 
     fn log(&mut self, line: &Json) -> Result<(), Failure> {

@@ -132,7 +132,7 @@ impl Encoder {
         }
         let trained = vec![false; ids.len()];
         data.group = 1;
-        data.rows.push(Row { documents: vec![ids.len()], ids, trained });
+        data.rows.push(Row { documents: vec![ids.len()], ids, trained, ..Row::default() });
         data.judged.push(Judgement { line: object, ..Judgement::default() });
         Ok(())
     }

@@ -151,7 +151,7 @@ impl<'a> Generator<'a> {
 fn completed(prompt: &Row, completion: &[i32]) -> Row {
     let ids = [&prompt.ids, completion].concat();
     let trained = (0..ids.len()).map(|token| token >= prompt.ids.len()).collect();
-    Row { documents: vec![ids.len()], ids, trained }
+    Row { documents: vec![ids.len()], ids, trained, ..Row::default() }
 }
 
 /// The first token up to which the probabilities exceed a number; `None` if a logit is not a number.

@@ -330,5 +330,5 @@ fn mismatched(row: &Row, other: &Row) -> Row {
     let (prompt, answer) = (&row.ids[..prompt_of(row)], &other.ids[prompt_of(other)..]);
     let ids = [prompt, answer].concat();
     let trained = (0..ids.len()).map(|token| token >= prompt.len()).collect();
-    Row { documents: vec![ids.len()], ids, trained }
+    Row { documents: vec![ids.len()], ids, trained, ..Row::default() }
 }

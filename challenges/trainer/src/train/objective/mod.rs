@@ -25,7 +25,7 @@ use challenges::loss::sequences::{Sampling, Sequences};
 use reference::graph;
 use reference::loss::{Clip, Kto, Level, Orpo, PairKind, PairLoss, Policy, SimPo};
 
-use super::config::{Config, Length, Objective, Sampling as Order};
+use super::config::{Config, Length, Objective, Sampling as Order, Task};
 use super::data::Dataset;
 
 pub use examples::Judgement;
@@ -238,6 +238,12 @@ impl Config {
             return Err(format!(
                 "{key} is of objective {}, found objective = \"{}\"",
                 any_of(&all),
+                own.name()
+            ));
+        }
+        if own != Objective::Sft && self.task_type != Task::CausalLm {
+            return Err(format!(
+                "task_type: expected \"CAUSAL_LM\" with objective = \"{}\", found \"SEQ_CLS\"",
                 own.name()
             ));
         }
