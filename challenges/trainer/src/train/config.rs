@@ -219,8 +219,9 @@ keys! {
     delta: Option<f64> = None,
     /// What a ratio of grpo is of: token or sequence (GSPO); by default token.
     importance_sampling_level: Option<String> = None,
-    /// What rewards of grpo are divided by: their deviation in the group, or in the batch, or none; by default group.
-    scale_rewards: Option<String> = None,
+    /// What rewards of grpo are divided by: their deviation in the group (or true), in the batch, or none (or false); by
+    /// default group.
+    scale_rewards: Option<RewardScale> = None,
     /// Whether grpo's distance from the reference is weighed by the ratio; by default true.
     use_bias_correction_kl: Option<bool> = None,
     /// Whether completions of grpo that were cut have no loss; by default false.
@@ -264,6 +265,17 @@ pub enum Objective {
     Simpo,
     /// Groups of completions with rewards.
     Grpo,
+}
+
+/// What rewards are divided by, once their mean is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewardScale {
+    /// Their deviation in the group.
+    Group,
+    /// That in the step.
+    Batch,
+    /// Nothing.
+    None,
 }
 
 /// What the learning rate does after the warm-up.
@@ -366,6 +378,9 @@ const EVALUATIONS: [(&str, Evaluation); 3] =
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
 const COMPUTES: [(&str, Compute); 3] =
     [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16)), ("float16", Compute(Dtype::F16))];
+
+const REWARD_SCALES: [(&str, RewardScale); 3] =
+    [("group", RewardScale::Group), ("batch", RewardScale::Batch), ("none", RewardScale::None)];
 
 /// The value of a word.
 fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
@@ -529,6 +544,22 @@ impl Read for Objective {
 
     fn shown(&self) -> Option<String> {
         spelled(&OBJECTIVES, self)
+    }
+}
+
+impl Read for Option<RewardScale> {
+    const NEED: &'static str = "group, batch, none, true or false";
+
+    fn read(value: &Value) -> Option<Self> {
+        match value.as_bool() {
+            Some(true) => Some(Some(RewardScale::Group)),
+            Some(false) => Some(Some(RewardScale::None)),
+            None => word(&REWARD_SCALES, value).map(Some),
+        }
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(|scale| spelled(&REWARD_SCALES, scale))
     }
 }
 
