@@ -12,10 +12,10 @@
 use challenges::train::Engine;
 use serde_json::{Map, Value as Json};
 
-use super::super::config::Config;
+use super::super::config::{Config, RewardScale};
 use super::super::data::Dataset;
 use super::given::OfStep;
-use super::{Goal, Grpo, Metrics, Part, Scale};
+use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;
 
 /// What a step has made, but for its update.
@@ -114,9 +114,9 @@ impl Grpo {
         let of_group = |group: &Vec<f64>| {
             let mean = mean(group);
             let scale = match self.scale {
-                Scale::Group => deviation(group) + 1e-4,
-                Scale::Batch => of_batch + 1e-4,
-                Scale::None => 1.0,
+                RewardScale::Group => deviation(group) + 1e-4,
+                RewardScale::Batch => of_batch + 1e-4,
+                RewardScale::None => 1.0,
             };
             group.iter().map(|reward| (reward - mean) / scale).collect()
         };
@@ -135,8 +135,8 @@ fn of_groups(parts: &[Part<'_>], rewards: &[Vec<f64>], grpo: &Grpo) -> Map<Strin
     let ended: Vec<f64> = rows.iter().filter(|(_, is_cut)| !is_cut).map(|(length, _)| *length).collect();
     let all = rewards.concat();
     let is_flat = |group: &Vec<f64>| match grpo.scale {
-        Scale::Batch => deviation(&all) <= 1e-8,
-        Scale::Group | Scale::None => deviation(group) <= 1e-8,
+        RewardScale::Batch => deviation(&all) <= 1e-8,
+        RewardScale::Group | RewardScale::None => deviation(group) <= 1e-8,
     };
     let flat = rewards.iter().filter(|group| is_flat(group)).count() as f64 / rewards.len() as f64;
     let numbers = [
