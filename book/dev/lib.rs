@@ -30,6 +30,7 @@
 
 pub mod chat;
 pub mod check;
+mod classify;
 pub mod directive;
 pub mod drawn;
 pub mod figure;

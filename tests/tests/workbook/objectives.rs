@@ -425,6 +425,7 @@ fn kto_is_the_oracles() {
             trained: (0..ids.len()).map(|token| token >= prompt(row)).collect(),
             documents: vec![ids.len()],
             ids,
+            ..Row::default()
         }
     });
     let all: Vec<Row> = own.iter().cloned().chain(mismatched).collect();

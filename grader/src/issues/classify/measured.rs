@@ -171,13 +171,16 @@ fn labelled(trial: &Trial<'_>, batch: &Batch) -> Values<f32> {
     values
 }
 
+/// Sees what is trained, after so many steps.
+type Look<'l> = &'l mut dyn FnMut(u64, &Values<f32>) -> Result<(), String>;
+
 /// The loss before each update. `look` sees what is trained, before the first step and after each.
 fn run(
     trial: &Trial<'_>,
     loss: Graph,
     batches: &[Batch],
     values: &dyn Fn(&Batch) -> Result<Values<f32>, String>,
-    look: &mut dyn FnMut(u64, &Values<f32>) -> Result<(), String>,
+    look: Look<'_>,
 ) -> Result<Vec<f64>, String> {
     let step = Model::step(loss)?;
     let parameters = trained_types(&step).map_err(describe)?;
