@@ -2,7 +2,9 @@
 
 mod agreement;
 mod attention;
+mod attention_chapter;
 mod attention_device;
+mod attention_laws;
 mod book;
 mod callee;
 mod capture;
