@@ -153,7 +153,11 @@ pub fn masks(title: &str, all: &[Mask], block: usize) -> String {
     let mut plot = Plot::new(title, &describe_masks(all, block));
     let legend = [(Left::Whole, "whole block"), (Left::Part, "in part"), (Left::None, "left out")];
     plot.entries(40.0, &legend, |plot, (x, y), left| {
-        ground(plot, &[Rect { x, y: y - 10.0, width: 12.0, height: 12.0 }], left);
+        let at = Rect { x, y: y - 10.0, width: 12.0, height: 12.0 };
+        ground(plot, &[at], left);
+        if left == Left::None {
+            plot.frame(at, Ink::Quiet, 0.0);
+        }
         if left == Left::Part {
             plot.area((x, y - 4.0), (x + 6.0, y + 2.0), Ink::Baseline, SEEN);
         }
