@@ -118,6 +118,7 @@ fn eight_billion() -> Spec {
         rope: Rope { theta: 500_000.0, scaling: Scaling::None },
         tied: false,
         quantized: true,
+        classifier: None,
     };
     let nf4 = Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
     let storage = |quantizable: bool| if quantizable { nf4 } else { Storage::Dense(Dtype::Bf16) };

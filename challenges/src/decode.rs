@@ -59,6 +59,21 @@ impl<'a> Decoder<'a> {
         Ok(Self { session, program, context, filled: 0 })
     }
 
+    /// Takes other values of its adapter; names that it does not have are left out. What was read before is forgotten.
+    ///
+    /// # Errors
+    /// If the device lacks the memory.
+    pub fn adapt(&mut self, adapter: &Values<f32>) -> Result<(), Error> {
+        self.truncate(0);
+        for (name, value) in adapter {
+            if self.session.kept(name).is_some() {
+                let tensor = upload(self.session.device(), value)?;
+                self.session.keep(name, tensor);
+            }
+        }
+        Ok(())
+    }
+
     /// Tokens that it can read in all.
     pub fn context(&self) -> usize {
         self.context

@@ -23,11 +23,13 @@ mod engine;
 mod forecast;
 mod microbatch;
 pub mod scale;
+mod scored;
 
 pub use engine::{Activations, Engine, Machine, NotFinite};
 pub use forecast::{Forecast, Forecaster};
 pub use microbatch::{Logged, Microbatch};
 pub use scale::LossScale;
+pub use scored::{Scored, Whose};
 
 /// Why a step was not made.
 #[derive(Debug)]

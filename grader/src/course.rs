@@ -147,6 +147,9 @@ impl Course {
 
     /// Its hash in the code of a challenge of several parts.
     pub fn code_in(&self, code: &str) -> String {
+        if !code.contains(' ') {
+            return code.to_owned(); // of one alone, which needs no name
+        }
         let own = code.split(", ").find_map(|part| part.strip_prefix(self.part?)?.strip_prefix(' '));
         own.unwrap_or_default().to_owned()
     }

@@ -10,7 +10,7 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 9] = [
+pub(crate) static COURSES: [Course; 10] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
     crate::fsdp::COURSE,
@@ -18,6 +18,7 @@ pub(crate) static COURSES: [Course; 9] = [
     crate::graph::ON_A_CARD,
     crate::issues::CHAT,
     crate::issues::ATTENTION,
+    crate::issues::CLASSIFY,
     crate::loss::COURSE,
     crate::loss::ON_A_CARD,
 ];
@@ -160,7 +161,11 @@ mod tests {
         assert!(of_step("A.9", Backend::Cpu).is_some_and(|course| course.key() == "nf4.cuda"));
         assert!(named("f", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
-        assert_eq!(keys, ["issues.chat", "issues.attention"], "on the CPU, where a part has no other back end");
+        assert_eq!(
+            keys,
+            ["issues.chat", "issues.attention", "issues.classify"],
+            "on the CPU, where a part has no other back end"
+        );
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
     }
 
@@ -175,7 +180,7 @@ mod tests {
             assert_eq!(on_the_cpu(card).map(Course::key), Some(cpu.key()));
         }
         let keys: Vec<String> = exercises().map(Course::key).collect();
-        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "issues.attention", "loss"]);
+        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "issues.attention", "issues.classify", "loss"]);
     }
 
     #[test]
@@ -198,5 +203,6 @@ mod tests {
         assert_eq!(message, "chat a1, vision b2");
         assert_eq!(several.map(|(course, _)| course.code_in(&message)), ["a1", "b2"]);
         assert_eq!(code(&[(&vision, "b2".to_owned())]), "b2", "one alone needs no name");
+        assert_eq!(vision.code_in("b2"), "b2");
     }
 }

@@ -219,6 +219,9 @@ impl Options {
                 self.there_is_a_card(named[0], name)?;
                 step = Some(name.to_uppercase()); // `test A.3`: that step alone
             }
+            if named.iter().any(|course| supplied.has(course)) {
+                named.retain(|course| supplied.has(course)); // of several parts those that are handed in
+            }
             courses.extend(named);
         }
         if let Some(course) = courses.iter().find(|course| !supplied.has(course)) {

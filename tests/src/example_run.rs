@@ -27,13 +27,22 @@ impl Example {
     /// # Panics
     /// If it cannot be written.
     pub fn new(program: &str) -> Self {
-        let folder = TempDir::new().expect("a temporary folder can be made");
-        let program = place::program(Path::new(program));
-        let written = program::run(&program, folder.path(), &["train", "--example", "example"]);
-        assert_eq!(written.code, 0, "{}", written.stderr);
-        let example = Self { program, folder };
+        let example = Self::of_task(program, "CAUSAL_LM");
         example.write_rows("eval.jsonl", 40..53);
         example
+    }
+
+    /// The example of a task as `program` writes it.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn of_task(program: &str, task: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let program = place::program(Path::new(program));
+        let flags = ["train", "--example", "example", "--task-type", task];
+        let written = program::run(&program, folder.path(), &flags);
+        assert_eq!(written.code, 0, "{}", written.stderr);
+        Self { program, folder }
     }
 
     /// A file or a folder of the example.

@@ -14,6 +14,7 @@ use challenges::fsdp::Fsdp;
 use challenges::graph::Compile;
 use challenges::issues::attention::Attend;
 use challenges::issues::chat::Chat;
+use challenges::issues::classify::Classify;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
@@ -22,6 +23,8 @@ use challenges::nf4::Nf4;
 mod attention;
 #[path = "../../src/issues/chat/solution.rs"]
 mod chat;
+#[path = "../../src/issues/classify/solution.rs"]
+mod classify;
 #[path = "../../src/fsdp/solution.rs"]
 mod fsdp;
 #[path = "../../src/graph/solution.rs"]
@@ -63,6 +66,10 @@ define!(warpbook_attention -> Linked<dyn Attend>, Linked {
 define!(warpbook_chat -> Linked<dyn Chat>, Linked {
     steps: &chat::Solution,
     text: include_str!("../../src/issues/chat/solution.rs"),
+});
+define!(warpbook_classify -> Linked<dyn Classify>, Linked {
+    steps: &classify::Solution,
+    text: include_str!("../../src/issues/classify/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
     steps: &loss::Solution,

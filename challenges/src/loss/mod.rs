@@ -25,6 +25,7 @@ pub mod losses;
 pub mod plan;
 pub mod problem;
 pub mod run;
+pub mod sequences;
 
 use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;

@@ -237,6 +237,24 @@ impl<'a> Runner<'a> {
         Ok(work.finish(&chunks, loss.unwrap_or_default()))
     }
 
+    /// What is computed of each row by itself. The loss is not made, and what only it asks for need not be given. Where
+    /// a run takes one pass, it is that pass whose values these are, to the bit. Donated hidden states are used up.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn values(&mut self, job: Job<'_>) -> Result<BTreeMap<String, Vec<f32>>, Error> {
+        check::job(self.session.device(), self.problem, &job)?;
+        let chunks = self.plan(job.counts, job.size)?.chunks;
+        let Graphs { passes, each, .. } = self.graphs()?.anywhere.clone();
+        let graph = if let Passes::Two(values) = &passes { values } else { &each };
+        check::inputs(self.problem, graph, &job)?;
+        let mut work = Work::new(self.session.device(), self.problem, job)?;
+        let seeded = if let Passes::OneThenScale { value, .. } = &passes { value } else { "" };
+        work.seeds = work.unit_seeds(self.problem, seeded);
+        self.pass(graph, &chunks, &mut work)?;
+        Ok(work.made.values)
+    }
+
     /// All passes over the chunks, and the seeds when they can be known.
     fn passes(&mut self, graphs: &Graphs, chunks: &[Vec<usize>], work: &mut Work<'_>) -> Result<(), Error> {
         match &graphs.passes {

@@ -23,6 +23,7 @@ use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
+use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Symbol, Tape, Tensor, Type};
 use reference::llama::{Spec, Storage, train};
 use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
@@ -32,7 +33,7 @@ use super::engine::{Activations, Machine};
 use super::microbatch::{Logged, Microbatch, device_error, put};
 use crate::graph::Compile;
 use crate::loss::problem::row_dim;
-use crate::loss::run::{Hidden, Job, Runner, Size};
+use crate::loss::run::{Hidden, Job, Results, Runner, Size};
 use crate::loss::{Chunked, Loss, Problem, Trains};
 
 /// A loss in chunks.
@@ -67,10 +68,9 @@ pub enum Total {
 /// # Errors
 /// If the model has no vocabulary.
 pub fn causal(spec: &Spec, total: Total) -> Result<Causal, Error> {
-    let Spec { config, compute, .. } = spec;
     let loss = Loss::new(
         "causal",
-        config.vocab,
+        spec.config.vocab,
         |tape, logits| {
             let rows = next_token_rows(logits, &labels(tape));
             vec![
@@ -85,16 +85,24 @@ pub fn causal(spec: &Spec, total: Total) -> Result<Causal, Error> {
             Rows { values, weights }.reduce(total.reduction())
         },
     );
-    let problem = Problem {
-        loss: loss.map_err(Error::Graph)?,
-        width: config.hidden,
-        vocab: config.vocab,
-        dtype: *compute,
+    Ok(Causal { problem: problem(spec, loss.map_err(Error::Graph)?), total })
+}
+
+/// Another loss of a model's logits, such as one of [`sequences`](crate::loss::sequences).
+pub fn of_loss(spec: &Spec, loss: Loss) -> Causal {
+    Causal { problem: problem(spec, loss), total: Total::Sum }
+}
+
+fn problem(spec: &Spec, loss: Loss) -> Problem {
+    Problem {
+        loss,
+        width: spec.config.hidden,
+        vocab: spec.config.vocab,
+        dtype: spec.compute,
         accumulate_dtype: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: spec.has_trained_head(), bias: false },
-    };
-    Ok(Causal { problem, total })
+    }
 }
 
 fn labels(tape: &Tape) -> Tensor {
@@ -242,20 +250,42 @@ impl<'a> States<'a> {
         items: u64,
         factor: f64,
     ) -> Result<Logged, Error> {
+        let hidden = self.forward(session, inputs(), batch)?;
+        let (logged, gradient) = self.loss(session, hidden, batch, items, factor)?;
+        self.backward(session, inputs(), batch, &gradient)?;
+        Ok(logged)
+    }
+
+    /// The hidden states of a batch; what the backward part reads of its layers is kept.
+    pub(super) fn forward(
+        &mut self,
+        session: &mut Session<'_>,
+        inputs: BTreeMap<&str, &DeviceTensor>,
+        batch: &Microbatch,
+    ) -> Result<DeviceTensor, Error> {
         let sizes = sizes(batch.shape);
         self.fit(session.device(), &sizes)?;
         self.refresh(session)?;
-        let mut io = Io { inputs: inputs(), sizes: sizes.clone(), ..Io::default() };
+        let mut io = Io { inputs, sizes, ..Io::default() };
         io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, gradient) = self.loss(session, hidden.map_err(Error::Session)?, batch, items, factor)?;
-        let mut io = Io { inputs: inputs(), sizes, ..Io::default() };
+        hidden.map_err(Error::Session)
+    }
+
+    /// Adds the gradients of the batch whose hidden states were computed last to its step.
+    pub(super) fn backward(
+        &mut self,
+        session: &mut Session<'_>,
+        inputs: BTreeMap<&str, &DeviceTensor>,
+        batch: &Microbatch,
+        gradient: &DeviceTensor,
+    ) -> Result<(), Error> {
+        let mut io = Io { inputs, sizes: sizes(batch.shape), ..Io::default() };
         io.inputs.extend(self.head());
         io.inputs.extend(self.lent.iter().map(|(name, tensor)| (name.as_str(), tensor)));
-        io.inputs.insert("hidden.grad", &gradient);
-        session.run(self.backward, io).map_err(Error::Session)?;
-        Ok(logged)
+        io.inputs.insert("hidden.grad", gradient);
+        session.run(self.backward, io).map(|_| ()).map_err(Error::Session)
     }
 
     /// What is logged of a batch of rounded sizes that is only read, by the program of its hidden states.
@@ -312,11 +342,15 @@ impl<'a> States<'a> {
         factor: f64,
     ) -> Result<(Logged, DeviceTensor), Error> {
         let (logged, hidden, weight) = self.computed(session.device(), hidden, batch, items, factor)?;
-        if let (Some(trained), Some(buffer)) = (&self.trained, weight) {
-            let shape = self.given["weight"].shape.clone();
-            trained.add(session, &DeviceTensor { shape, buffer })?;
-        }
+        self.add_weight(session, weight)?;
         Ok((logged, hidden))
+    }
+
+    /// Adds the gradient of an output layer that is trained to the step.
+    pub(super) fn add_weight(&self, session: &mut Session<'_>, weight: Option<Buffer>) -> Result<(), Error> {
+        let (Some(trained), Some(buffer)) = (&self.trained, weight) else { return Ok(()) };
+        let shape = self.given["weight"].shape.clone();
+        trained.add(session, &DeviceTensor { shape, buffer })
     }
 
     /// The loss of a batch, the gradient of its hidden states in their memory, and that of an output layer that is
@@ -330,12 +364,9 @@ impl<'a> States<'a> {
         factor: f64,
     ) -> Result<(Logged, DeviceTensor, Option<Buffer>), Error> {
         let DeviceTensor { shape, buffer } = hidden;
-        let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
-        let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
+        let counts = self.put_labels(device, batch)?;
         let counted = counts.iter().filter(|counts| **counts).count();
         let share = self.total.share(counted, items);
-        let labels = Array::integers(&[labels.len()], labels);
-        put(device, &mut self.given, "labels", &labels)?;
         let job = Job {
             hidden: Hidden::Donated(buffer),
             given: &self.given,
@@ -355,6 +386,57 @@ impl<'a> States<'a> {
         };
         let weight = results.gradients.remove("weight.grad");
         Ok((logged, DeviceTensor { shape, buffer: gradient }, weight))
+    }
+}
+
+/// A loss that asks for more than labels: see [`scored`](super::scored).
+impl States<'_> {
+    /// What each row of a batch is by itself.
+    pub(super) fn values(
+        &mut self,
+        device: &dyn Device,
+        hidden: Buffer,
+        batch: &Microbatch,
+    ) -> Result<BTreeMap<String, Vec<f32>>, Error> {
+        let counts = self.put_labels(device, batch)?;
+        let job = Job {
+            hidden: Hidden::Donated(hidden),
+            given: &self.given,
+            counts: &counts,
+            upstream: None,
+            size: self.size,
+            so_far: BTreeMap::new(),
+        };
+        self.runner.values(job).map_err(Error::Loss)
+    }
+
+    /// The loss of a batch and its gradients, times what is upstream; `given` is what the loss asks for.
+    pub(super) fn losses(
+        &mut self,
+        device: &dyn Device,
+        hidden: Buffer,
+        batch: &Microbatch,
+        (given, upstream): (&Values<f32>, f64),
+    ) -> Result<Results, Error> {
+        let counts = self.put_labels(device, batch)?;
+        given.iter().try_for_each(|(name, value)| put(device, &mut self.given, name, value))?;
+        let job = Job {
+            hidden: Hidden::Donated(hidden),
+            given: &self.given,
+            counts: &counts,
+            upstream: Some(&[upstream as f32]),
+            size: self.size,
+            so_far: BTreeMap::new(),
+        };
+        self.runner.run(job).map_err(Error::Loss)
+    }
+
+    /// Uploads the label of each row; which of them count.
+    fn put_labels(&mut self, device: &dyn Device, batch: &Microbatch) -> Result<Vec<bool>, Error> {
+        let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
+        let counts = labels.iter().map(|label| *label != IGNORED).collect();
+        put(device, &mut self.given, "labels", &Array::integers(&[labels.len()], labels))?;
+        Ok(counts)
     }
 }
 

@@ -16,7 +16,8 @@ use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dim, Type};
+use reference::graph::{Array, Dim, Dtype, Type};
+use reference::llama::classify::TARGETS;
 use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Spec, rope};
 use reference::optim::AdamW;
@@ -34,8 +35,8 @@ pub use locate::NotFinite;
 
 /// A model on a device, with everything that its training changes.
 pub struct Engine<'a> {
-    session: Session<'a>,
-    accumulate: Accumulate<'a>,
+    pub(super) session: Session<'a>,
+    pub(super) accumulate: Accumulate<'a>,
     update: Program,
     evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
@@ -43,9 +44,10 @@ pub struct Engine<'a> {
     scale: Option<LossScale>, // of a model that computes in f16
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
-    tables: BTreeMap<String, DeviceTensor>, // of the last length
-    batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
-    rates: BTreeMap<String, DeviceTensor>,  // of the last update
+    pub(super) tables: BTreeMap<String, DeviceTensor>, // of the last length
+    pub(super) batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
+    pub(super) reference: BTreeMap<String, DeviceTensor>, // what is trained, as it was at the start, if it is kept
+    rates: BTreeMap<String, DeviceTensor>,                // of the last update
 }
 
 /// What a model runs on.
@@ -70,7 +72,7 @@ pub enum Activations {
 }
 
 /// How a micro-batch is added to its step.
-enum Accumulate<'a> {
+pub(super) enum Accumulate<'a> {
     /// By one program, with all logits.
     Whole(Program),
     /// With a chunk of the logits at a time.
@@ -143,6 +145,7 @@ impl<'a> Engine<'a> {
             parameters,
             tables: BTreeMap::new(),
             batch: BTreeMap::new(),
+            reference: BTreeMap::new(),
             rates: BTreeMap::new(),
         })
     }
@@ -191,7 +194,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Uploads what changes from micro-batch to micro-batch. A graph takes of it what it has.
-    fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
+    pub(super) fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
         let integers = |values: &Vec<i32>| Array::integers(&batch.shape, values.clone());
         let values = [
             ("ids", integers(&batch.ids)),
@@ -203,7 +206,20 @@ impl<'a> Engine<'a> {
             (LOSS_SCALE, Array::scalar(self.factor())),
         ];
         let device = self.session.device();
-        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
+        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))?;
+        self.put_targets(batch)
+    }
+
+    /// Uploads what a classifier's numbers are held against, if there is something.
+    fn put_targets(&mut self, batch: &Microbatch) -> Result<(), Error> {
+        if batch.targets.is_empty() {
+            return Ok(());
+        }
+        let outputs = batch.targets.len() / batch.ids.len();
+        let [rows, length] = batch.shape;
+        let numbers = batch.targets.iter().copied().map(f64::from);
+        let targets = Array::floats(Dtype::F32, &[rows, length, outputs], numbers);
+        put(self.session.device(), &mut self.batch, TARGETS, &targets)
     }
 
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
@@ -215,7 +231,7 @@ impl<'a> Engine<'a> {
     }
 
     /// What gradients are multiplied by.
-    fn factor(&self) -> f64 {
+    pub(super) fn factor(&self) -> f64 {
         self.scale.map_or(1.0, |scale| scale.factor)
     }
 
@@ -239,7 +255,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The rotary tables of a batch: one row for each token of a row, or all, where tokens say which they take.
-    fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
+    pub(super) fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
         let length = if self.spec.rows.positions { self.spec.config.positions } else { batch.shape[1] };
         if self.tables.values().any(|table| table.shape[0] == length) {
             return Ok(());

@@ -10,14 +10,18 @@ use reference::loss::IGNORED;
 use super::Error;
 
 /// Rows side by side, filled up at their ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Microbatch {
     /// Rows, and tokens of each.
     pub shape: [usize; 2],
     /// The tokens; any in padding.
     pub ids: Vec<i32>,
-    /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row.
+    /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row. Of a classifier
+    /// they stand beside the tokens that texts are answered from.
     pub labels: Vec<i32>,
+    /// What a classifier's numbers are held against, as many for each token as it has outputs; empty of classes, and of a
+    /// model that predicts the next token.
+    pub targets: Vec<f32>,
     /// The position of each token in its document.
     pub positions: Vec<i32>,
     /// The number of each token's document, from 1 on; 0 in padding.
@@ -28,7 +32,8 @@ impl Microbatch {
     /// One of padding alone.
     pub(crate) fn padding(shape: [usize; 2]) -> Self {
         let all = |value: i32| vec![value; shape.iter().product()];
-        Self { shape, ids: all(0), labels: all(IGNORED), positions: all(0), documents: all(0) }
+        let targets = Vec::new();
+        Self { shape, ids: all(0), labels: all(IGNORED), targets, positions: all(0), documents: all(0) }
     }
 
     /// The same with padding up to a larger shape.
@@ -45,6 +50,7 @@ impl Microbatch {
             shape: [rows, length],
             ids: fill(&self.ids, 0),
             labels: fill(&self.labels, IGNORED),
+            targets: self.targets.clone(), // none: only the loss of next tokens is chunked
             positions: fill(&self.positions, 0),
             documents: fill(&self.documents, 0),
         }

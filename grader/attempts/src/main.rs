@@ -26,6 +26,11 @@ mod chat;
 #[path = "../../../challenges/src/issues/attention/exercise.rs"]
 mod attention;
 
+#[cfg(feature = "classify")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/issues/classify/exercise.rs"]
+mod classify;
+
 #[cfg(feature = "loss")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
 #[path = "../../../challenges/src/loss/exercise.rs"]
@@ -43,6 +48,8 @@ fn main() -> std::process::ExitCode {
     let attempts = attempts.chat(chat::Exercise);
     #[cfg(feature = "attention")]
     let attempts = attempts.attention(attention::Exercise);
+    #[cfg(feature = "classify")]
+    let attempts = attempts.classify(classify::Exercise);
     #[cfg(feature = "loss")]
     let attempts = attempts.loss(loss::Exercise);
     attempts.run(std::env::args_os())

@@ -63,6 +63,7 @@ impl Sizes {
             rope: Rope { theta: 10_000.0, scaling: Scaling::None },
             tied: false,
             quantized: true,
+            classifier: None,
         }
     }
 }
@@ -85,6 +86,7 @@ pub(crate) fn llama_1b() -> Config {
         },
         tied: true,
         quantized: true,
+        classifier: None,
     }
 }
 
@@ -141,7 +143,8 @@ impl Model {
         Self::adapted(llama.spec(), values, Some(llama), seed)
     }
 
-    /// With an adapter that is in the middle of its training: neither half of a pair is zero.
+    /// With an adapter that is in the middle of its training: neither half of a pair is zero. That of a classifier has
+    /// its head.
     fn adapted(
         spec: Spec,
         mut values: Values<f32>,
@@ -150,9 +153,15 @@ impl Model {
     ) -> Result<Self, String> {
         let rank = 8;
         let targets = lora::Targets::AllLinear;
-        let adapter = lora::Config::new(rank, 16.0, targets);
+        let mut adapter = lora::Config::new(rank, 16.0, targets);
+        if spec.config.classifier.is_some() {
+            adapter.modules = adapter.modules.with_head();
+        }
+        let whole = adapter.modules.tensors(&spec.config).map_err(|error| error.to_string())?;
+        let whole = whole.into_iter().map(|tensor| (tensor.name, tensor.shape));
         let mut random = Random::named(seed, "adapter");
-        for (name, shape) in adapter.needs(&spec.config).map_err(|error| error.to_string())? {
+        let pairs = adapter.needs(&spec.config).map_err(|error| error.to_string())?;
+        for (name, shape) in pairs.into_iter().chain(whole) {
             let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);
             values.insert(name, Array::floats(Dtype::F32, &shape, numbers));
         }

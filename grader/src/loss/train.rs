@@ -200,6 +200,7 @@ fn drawn(model: &Model, random: &mut Random) -> Microbatch {
         shape: [1, length],
         ids,
         labels,
+        targets: Vec::new(),
         positions: (0..length as i32).collect(),
         documents: vec![1; length],
     }

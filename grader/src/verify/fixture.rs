@@ -13,10 +13,9 @@ use crate::evidence::Seen;
 use crate::expected::Expected;
 use crate::gather::replay_command;
 use crate::nf4;
-use crate::rubric::{RUBRICS, possible};
+use crate::rubric::{RUBRICS, Rubric, possible};
 use crate::score::{absent, blank, judged};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
-use crate::stub::code_hash;
 use crate::table;
 use crate::timing::{Pairs, median, speedup};
 
@@ -33,9 +32,10 @@ pub fn whole(on_a_card: bool) -> Scorecard {
     let mut guards = Vec::new();
     let challenges: Vec<Challenge> = RUBRICS
         .iter()
-        .map(|rubric| match &courses::of_challenge(rubric.name, backend)[..] {
-            [course, ..] if course.backend == backend => challenge(course, &mut guards),
-            _ => absent(rubric),
+        .map(|rubric| {
+            let mut courses = courses::of_challenge(rubric.name, backend);
+            courses.retain(|course| course.backend == backend);
+            if courses.is_empty() { absent(rubric) } else { challenge(rubric, &courses, &mut guards) }
         })
         .collect();
     let sum = |of: fn(&Challenge) -> i32| challenges.iter().map(of).sum();
@@ -69,8 +69,10 @@ fn machine(on_a_card: bool) -> Machine {
     }
 }
 
-fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
-    let expected = Expected::of(&[course], Vector::Avx2);
+/// A challenge, all of its parts.
+fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut Vec<Guard>) -> Challenge {
+    let course = courses[0];
+    let expected = Expected::of(courses, Vector::Avx2);
     let passed = |name: &String| Check {
         name: name.clone(),
         outcome: Outcome::Passed,
@@ -87,14 +89,13 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
         detail: String::new(),
     };
     let own: Vec<Guard> = expected.guards.iter().cloned().chain(timed).map(looked).collect();
-    let measurements = measurements(course);
+    let measurements = courses.iter().flat_map(|course| measurements(course)).collect();
     let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
     let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
-    let rubric = crate::rubric::find(course.name).expect("a course belongs to a challenge");
-    let facts = courses::facts(rubric, &[course], &seen);
+    let facts = courses::facts(rubric, courses, &seen);
     guards.extend(own);
     let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
-    let code = code_hash(course.solution());
+    let code = courses::code_of_solutions(courses);
     let rest = blank(rubric, true);
     judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
 }
@@ -103,13 +104,15 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 8] = [
+const NUMBERS: [(&str, Make); 10] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
     ("graph", of_graph),
     ("graph.cuda", of_graph),
     ("issues.chat", of_chat),
+    ("issues.attention", of_attention),
+    ("issues.classify", of_classify),
     ("loss", of_loss),
     ("loss.cuda", of_loss_cuda),
 ];
@@ -157,6 +160,41 @@ fn of_graph(numbers: &mut Numbers) {
 fn of_chat(numbers: &mut Numbers) {
     counts(numbers, &ISSUES);
     timed(numbers, "issues.prompts.time", "us", &around(25.0, 25));
+}
+
+fn of_attention(numbers: &mut Numbers) {
+    let each = [("packed", 30.0), ("split", 14.0), ("tiled", 154.0), ("expanded", 172.0)];
+    for (name, value) in each {
+        number(numbers, &format!("issues.attention.features.{name}"), value, "count");
+    }
+    for name in ["same", "all"] {
+        number(numbers, &format!("issues.attention.{name}"), 542.0, "count");
+    }
+    for (name, value) in
+        [("lengths", 102.0), ("lengths_right", 102.0), ("compilations", 27.0), ("buckets", 39.0)]
+    {
+        number(numbers, &format!("issues.attention.{name}"), value, "count");
+    }
+}
+
+fn of_classify(numbers: &mut Numbers) {
+    number(numbers, "issues.classifier.batches", 6.0, "count");
+    for name in ["loss", "gradient", "training"] {
+        number(numbers, &format!("issues.classifier.{name}"), 0.0, "relative");
+    }
+    let losses: Vec<f64> = (0..120).map(|i| 1.3 - 0.01 * f64::from(i)).collect();
+    for name in ["issues.classifier.losses.attempt", "issues.classifier.losses.oracle"] {
+        number(numbers, name, losses[119], "nats");
+        numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
+    }
+    for (step, right) in [(0, 27.0), (40, 50.0), (80, 78.0), (120, 80.0)] {
+        let name = format!("issues.classifier.confusion.{step}");
+        let wrong = (80.0 - right) / 2.0;
+        let counts = (0..9).map(|at| if at % 4 == 0 { right } else { wrong }).collect();
+        number(numbers, &name, 240.0, "count");
+        numbers.entry(name).and_modify(|number| number.samples = counts);
+    }
+    number(numbers, "issues.classifier.accuracy", 1.0, "share");
 }
 
 fn of_loss(numbers: &mut Numbers) {

@@ -37,6 +37,8 @@ fn rule(name: &str) -> Option<(Rule, usize)> {
         "fsdp.training.one" => Some((Rule::Last, 60)),
         _ if starts("fsdp.training.rank_") => Some((Rule::Last, 60)),
         "issues.prompts.time" | "issues.calls.rate" | "nf4.host_share" => Some((Rule::Median, 5)),
+        _ if starts("issues.classifier.losses.") => Some((Rule::Last, 120)),
+        _ if starts("issues.classifier.confusion.") => Some((Rule::Sum, 9)),
         _ if starts("nf4.version.") || starts("nf4.small_version.") => Some((Rule::Median, 5)),
         _ if starts("nf4.baseline.") || starts("nf4.attempt.") || starts("nf4.bound.") => {
             Some((Rule::Median, 1))
@@ -96,10 +98,11 @@ type All = BTreeMap<String, Derived>;
 type Follow = fn(&mut Findings, &Subject<'_>, &mut All);
 
 /// The challenges of which numbers follow from others.
-const FOLLOWING: [(&str, Follow); 4] = [
+const FOLLOWING: [(&str, Follow); 5] = [
     ("nf4", |findings, subject, derived| findings.cases(subject, derived)),
     ("fsdp", |_, subject, derived| of_ranks(&subject.challenge.measurements, derived)),
     ("graph", |_, subject, derived| of_a_step(&subject.challenge.measurements, derived)),
+    ("issues", |_, subject, derived| of_a_classifier(&subject.challenge.measurements, derived)),
     ("loss", |_, subject, derived| of_chunks(&subject.challenge.measurements, derived)),
 ];
 
@@ -363,6 +366,18 @@ fn of_a_step(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
         let value = ((compile + tuning) / saved).ceil();
         derived.insert("graph.pays_after".into(), Derived::plain(value));
     }
+}
+
+/// The losses of D's classifier against the oracle's, and its answers after the last step.
+fn of_a_classifier(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
+    let losses = ["attempt", "oracle"].map(|run| numbers.get(&format!("issues.classifier.losses.{run}")));
+    if let [Some(attempt), Some(oracle)] = losses {
+        let value = crate::loss::series_apart(&[oracle.samples.clone(), attempt.samples.clone()]);
+        derived.insert("issues.classifier.training".into(), Derived::plain(value));
+    }
+    let last = numbers.get(crate::issues::LAST_CONFUSION);
+    let accuracy = last.map(|last| Derived::plain(crate::issues::accuracy(&last.samples)));
+    derived.extend(accuracy.map(|accuracy| ("issues.classifier.accuracy".to_owned(), accuracy)));
 }
 
 /// The timed chunks of E, and its two trainings.

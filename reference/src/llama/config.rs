@@ -6,10 +6,8 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
-use super::Error;
 use super::fields::Fields;
+use super::{Classifier, Error};
 
 /// The sizes and settings of a Llama.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +36,8 @@ pub struct Config {
     pub tied: bool,
     /// Whether the checkpoint says that bitsandbytes quantised it to NF4.
     pub quantized: bool,
+    /// What it has in the place of its output layer; `None` if it predicts the next token.
+    pub classifier: Option<Classifier>,
 }
 
 /// The rotary embedding: its base, and what stretches it.
@@ -84,8 +84,24 @@ impl Config {
         Fields::read(path).and_then(|fields| Self::of(&fields)).map_err(|fault| fault.at(path))
     }
 
+    /// Reads a `config.json` as that of a classifier, with these labels if some are given. The model may be made into
+    /// one: then its head is new, and the second answer is true.
+    ///
+    /// Fails as [`Self::read`] does, and where a field about the labels makes no sense.
+    pub fn read_as_classifier(path: &Path, labels: Option<&[String]>) -> Result<(Self, bool), Error> {
+        let read = |fields: &Fields| {
+            let config = Self::of(fields)?;
+            let is_new = config.classifier.is_none();
+            let own = Classifier::of(fields)?;
+            let labels = labels.map_or(own.labels, <[String]>::to_vec);
+            Ok((Self { classifier: Some(Classifier { labels, ..own }), ..config }, is_new))
+        };
+        Fields::read(path).and_then(|fields| read(&fields)).map_err(|fault: Error| fault.at(path))
+    }
+
     fn of(fields: &Fields) -> Result<Self, Error> {
         supported(fields)?;
+        let is_classifier = is_classifier(fields)?;
         let size = |field: &str| {
             let missing = || fields.wrong(field, "an integer");
             fields.size(field, LARGEST)?.ok_or_else(missing)
@@ -102,6 +118,7 @@ impl Config {
             rope: rope(fields, positions)?,
             tied: fields.flag("tie_word_embeddings")?,
             quantized: quantized(fields)?,
+            classifier: is_classifier.then(|| Classifier::of(fields)).transpose()?,
             hidden,
             heads,
             positions,
@@ -123,15 +140,27 @@ impl Config {
     }
 }
 
-/// That it is the one architecture known here, with the one activation and without biases.
+/// The architectures that are known here: with an output layer, and with a classifier in its place.
+const ARCHITECTURES: [&str; 2] = ["LlamaForCausalLM", "LlamaForSequenceClassification"];
+
+/// Which of the two it is; with an output layer, if it does not say.
+fn is_classifier(fields: &Fields) -> Result<bool, Error> {
+    let Some(names) = fields.get("architectures") else { return Ok(false) };
+    let named = |name: &str| names.as_array().is_some_and(|names| names.contains(&name.into()));
+    match ARCHITECTURES.map(named) {
+        [true, _] => Ok(false),
+        [false, true] => Ok(true),
+        [false, false] => {
+            Err(fields
+                .wrong("architectures", "[\"LlamaForCausalLM\"] or [\"LlamaForSequenceClassification\"]"))
+        }
+    }
+}
+
+/// That it is a Llama with the one activation and without biases.
 fn supported(fields: &Fields) -> Result<(), Error> {
     if fields.get("model_type").is_none_or(|got| got != "llama") {
         return Err(fields.wrong("model_type", "\"llama\""));
-    }
-    let causal =
-        |names: &Value| names.as_array().is_some_and(|names| names.contains(&"LlamaForCausalLM".into()));
-    if fields.get("architectures").is_some_and(|names| !causal(names)) {
-        return Err(fields.wrong("architectures", "[\"LlamaForCausalLM\"]"));
     }
     fields.only("hidden_act", "silu")?;
     fields.only("attention_bias", false)?;

@@ -12,8 +12,11 @@
 //! A projection is dense or NF4, as it is stored; in a graph it is an input, or an operation on the parts that it is
 //! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too. Rows of several
 //! documents, or with padding, have two inputs more: see [`Rows`]. Tokens that follow those in a cache have a graph
-//! of their own: [`Spec::decode`].
+//! of their own: [`Spec::decode`]. A model with a [`Classifier`] has the logits of its classes where another one has
+//! those of its tokens.
 
+mod classifier;
+pub mod classify;
 mod config;
 mod decode;
 mod error;
@@ -26,6 +29,7 @@ mod rows;
 pub mod train;
 mod weights;
 
+pub use classifier::{Classifier, unnamed};
 pub use config::{Config, Rope, Scaling};
 pub use error::Error;
 pub(crate) use fields::Fields;
@@ -33,4 +37,4 @@ pub use model::{DROPOUT_KEY, Model, Spec};
 pub use pieces::Piece;
 pub use rows::Rows;
 pub(crate) use weights::dense;
-pub use weights::{Llama, Storage, Storages, StoredInput, TensorSpec, parts};
+pub use weights::{Llama, SCORE, Storage, Storages, StoredInput, TensorSpec, parts};

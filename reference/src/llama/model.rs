@@ -16,6 +16,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use super::classify;
 use super::decode::{self, Cache};
 use super::rows::{PerRow, Rows};
 use super::weights::{Storage, Storages};
@@ -59,7 +60,8 @@ pub struct Model<'a> {
 const LARGEST_BATCH: i64 = 1 << 16;
 
 impl Spec {
-    /// A batch of B sequences of T tokens: `ids` i32 (B, T) to `logits` (B, T, V), in the compute type.
+    /// A batch of B sequences of T tokens: `ids` i32 (B, T) to `logits` (B, T, V), in the compute type; of a classifier
+    /// (B, T, C), what each token would answer.
     pub fn forward(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama");
         let model = Model::new(self, builder.tape());
@@ -68,7 +70,8 @@ impl Spec {
     }
 
     /// The same and `labels` i32 (B, T), where -100 is ignored, to `loss`: the mean over every token that follows
-    /// another one of its row, or of its document.
+    /// another one of its row, or of its document. Of a classifier it is the mean over the tokens that are
+    /// [answered from](super::classify).
     pub fn training_loss(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_loss");
         self.write_loss(builder.tape());
@@ -80,15 +83,30 @@ impl Spec {
     /// micro-batches of the step.
     pub fn microbatch(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_microbatch");
-        let tape = builder.tape();
+        let _logits = self.write_microbatch(builder.tape());
+        builder.finish()
+    }
+
+    /// Writes what is logged; the logits that it is made of.
+    fn write_microbatch(&self, tape: &Tape) -> Tensor {
         let model = Model::new(self, tape);
         let logits = model.logits(&model.tokens("ids"));
         let items = tape.input("items", Dtype::F32, [] as [Dim; 0]);
         model.write_statistics(&logits, &items);
+        logits
+    }
+
+    /// [`Self::microbatch`] as an evaluation reads it: of a classifier it also gives `logits` f32 (B, T, C).
+    pub fn evaluation(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_evaluation");
+        let logits = self.write_microbatch(builder.tape());
+        if self.config.classifier.is_some() {
+            builder.tape().output("logits", &logits.cast(Dtype::F32));
+        }
         builder.finish()
     }
 
-    /// The same to `hidden`, what the output layer is given: (B * T, H), in the compute type.
+    /// [`Self::microbatch`] up to `hidden`, what the output layer is given: (B * T, H), in the compute type.
     pub fn hidden_states(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_hidden");
         let model = Model::new(self, builder.tape());
@@ -125,7 +143,10 @@ impl Spec {
     pub fn write_loss(&self, tape: &Tape) {
         let model = Model::new(self, tape);
         let logits = model.logits(&model.tokens("ids"));
-        let loss = tape.within("loss", || loss::causal(&logits, &model.labels()));
+        let loss = tape.within("loss", || match &self.config.classifier {
+            Some(classifier) => classify::mean(&model, classifier, &logits),
+            None => loss::causal(&logits, &model.labels()),
+        });
         tape.output("loss", &loss);
     }
 }
@@ -231,31 +252,36 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// The last norm and the output layer: (B, T, H) to (B, T, V).
+    /// The last norm and the output layer, or the head of a classifier: (B, T, H) to (B, T, V) or (B, T, C).
     pub fn head(&self, x: &Tensor) -> Tensor {
         let x = self.norm("model.norm", x);
-        self.within("lm_head", || x.matmul(&self.output_weight().t()))
+        let name = if self.spec.config.classifier.is_some() { Module::Score } else { Module::LmHead }.name();
+        self.within(name, || x.matmul(&self.output_weight().t()))
     }
 
-    /// The weight of the output layer, (V, H), which may be that of the embedding, in the compute type.
+    /// The weight of the output layer, (V, H), which may be that of the embedding, in the compute type; or of the head
+    /// of a classifier, (C, H).
     fn output_weight(&self) -> Tensor {
         self.trained_output_weight().cast(self.spec.compute)
     }
 
     fn trained_output_weight(&self) -> Tensor {
+        if self.spec.config.classifier.is_some() {
+            return self.whole(Module::Score);
+        }
         let weight = self.whole(Module::LmHead);
         self.with_trained_rows(Module::LmHead, &weight, None)
     }
 
-    /// The weight of the embedding or of the output layer, (V, H), as it is stored or as it is trained.
+    /// The weight of the embedding, (V, H), or of the output layer, as it is stored or as it is trained.
     fn whole(&self, module: Module) -> Tensor {
-        let Config { vocab, hidden, tied, .. } = self.spec.config;
+        let stored = module.stored(&self.spec.config);
         match &self.spec.adapter {
             Some(adapter) if adapter.modules.to_save.contains(&module) => {
-                self.input(&module.whole(), &Type::new(Dtype::F32, [vocab, hidden]))
+                let shape = self.shapes[stored].iter().map(|size| Dim::from(*size));
+                self.input(&module.whole(), &Type { dtype: Dtype::F32, shape: shape.collect() })
             }
-            _ if module == Module::LmHead && !tied => self.table("lm_head.weight"),
-            _ => self.table("model.embed_tokens.weight"),
+            _ => self.table(stored),
         }
     }
 

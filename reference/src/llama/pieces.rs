@@ -10,7 +10,7 @@
 //! runs them one after the other. Layers that are alike have one graph: it names the weights of layer 0, its *canonical*
 //! names, and [`Piece::own_name`] says what stands for them in another layer.
 
-use super::{Model, Spec};
+use super::{Model, Spec, classify};
 use crate::graph::{Builder, Dtype, Error, Graph, Op, Tensor, Type};
 use crate::loss;
 
@@ -58,9 +58,12 @@ impl Spec {
 }
 
 impl Model<'_> {
-    /// What is logged of a micro-batch, from its logits (B, T, V).
+    /// What is logged of a micro-batch, from its logits (B, T, V), or (B, T, C) of a classifier.
     pub(super) fn write_statistics(&self, logits: &Tensor, items: &Tensor) {
-        let logged = self.within("loss", || loss::causal_statistics(logits, &self.labels(), items));
+        let logged = self.within("loss", || match &self.spec().config.classifier {
+            Some(classifier) => classify::statistics(self, classifier, logits, items),
+            None => loss::causal_statistics(logits, &self.labels(), items),
+        });
         self.tape().output("loss", &logged.loss);
         self.tape().output("counted", &logged.counted);
         self.tape().output("correct", &logged.correct);

@@ -293,7 +293,7 @@ fn update(
 }
 
 /// What a batch may hold.
-const BATCH: [&str; 4] = ["ids", "labels", "positions", "documents"];
+const BATCH: [&str; 5] = ["ids", "labels", "positions", "documents", "targets"];
 
 /// A training run by the interpreter.
 pub struct Trainer<R> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
@@ -80,12 +81,17 @@ impl Config {
             }
         }
         specs.push(spec("model.norm.weight", &[self.hidden], false));
-        if !self.tied {
-            specs.push(spec("lm_head.weight", &table, true));
+        match &self.classifier {
+            Some(classifier) => specs.push(spec(SCORE, &[classifier.labels.len(), self.hidden], false)),
+            None if self.tied => {}
+            None => specs.push(spec("lm_head.weight", &table, true)),
         }
         specs
     }
 }
+
+/// The name of a classifier's head.
+pub const SCORE: &str = "score.weight";
 
 fn spec(name: &str, shape: &[usize], quantizable: bool) -> TensorSpec {
     TensorSpec { name: name.to_owned(), shape: shape.to_vec(), quantizable }
@@ -98,14 +104,36 @@ impl Llama {
     /// another shape or type, or a quantisation state that cannot be decoded. Nothing is decoded yet.
     pub fn open(model: &str) -> Result<Self, Error> {
         let folder = hub::find(model)?;
-        let config = Config::read(&folder.join("config.json"))?;
-        let checkpoint = Checkpoint::open(&folder)?;
+        Self::of(&folder, Config::read(&folder.join("config.json"))?, false)
+    }
+
+    /// The same as a classifier, with these labels if some are given. A model that predicts the next token is made into
+    /// one: its output layer is left out, and it has no head before one is trained.
+    ///
+    /// Fails as [`Self::open`] does, and where its head has another number of outputs.
+    pub fn open_classifier(model: &str, labels: Option<&[String]>) -> Result<Self, Error> {
+        let folder = hub::find(model)?;
+        let (config, is_new) = Config::read_as_classifier(&folder.join("config.json"), labels)?;
+        Self::of(&folder, config, is_new)
+    }
+
+    /// A checkpoint of these sizes, whose head may be new.
+    fn of(folder: &Path, config: Config, has_new_head: bool) -> Result<Self, Error> {
+        let checkpoint = Checkpoint::open(folder)?;
         let mut storages = Storages::new();
         for spec in config.tensor_specs() {
+            if has_new_head && spec.name == SCORE {
+                continue;
+            }
             let storage = storage(&checkpoint, &spec)?;
             storages.insert(spec.name, storage);
         }
         Ok(Self { config, storages, checkpoint })
+    }
+
+    /// Whether it is a classifier whose checkpoint has no head.
+    pub fn has_new_head(&self) -> bool {
+        self.config.classifier.is_some() && !self.storages.contains_key(SCORE)
     }
 
     /// How every weight is stored.
@@ -153,11 +181,12 @@ impl Llama {
     pub fn stored(&self) -> Result<Vec<StoredInput<'_>>, Error> {
         let mut inputs = Vec::new();
         for TensorSpec { name, shape, .. } in self.config.tensor_specs() {
-            match self.storages[&name] {
-                Storage::Nf4 { .. } => {
+            match self.storages.get(&name) {
+                None => {} // a head that is not there yet
+                Some(Storage::Nf4 { .. }) => {
                     inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?));
                 }
-                Storage::Dense(dtype) => {
+                Some(&Storage::Dense(dtype)) => {
                     let bytes = self.checkpoint.tensor(&name)?.bytes.into();
                     inputs.push(StoredInput { name, dtype, shape, bytes });
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Config, Modules, fresh, write};
+use super::{Config, fresh, write};
 use crate::checkpoint::{self, Checkpoint};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
@@ -44,9 +44,8 @@ impl Adapter {
     /// Fails where a target is no projection of the model, a token none of its vocabulary, and where a module that is
     /// to be trained as a whole is stored in NF4.
     pub fn beside(config: Config, model: &Llama, seed: u64) -> Result<Self, Error> {
-        let trained = config.modules.start(model)?;
-        let pairs = Config { modules: Modules::none(), ..config.clone() };
-        let mut values = Self::fresh(pairs, &model.config, seed)?.values;
+        let trained = config.modules.start(model, seed)?;
+        let mut values = pairs(&config, &model.config, seed)?;
         values.extend(trained);
         Ok(Self::new(config, &model.config, values))
     }
@@ -62,14 +61,7 @@ impl Adapter {
             let need = "an adapter of low-rank pairs alone".to_owned();
             return Err(Error::Field { field: "modules".into(), got: whole.name.clone(), need });
         }
-        let mut numbers = fresh::Uniform::new(seed);
-        let mut values = Values::new();
-        for (pair, (name, shape)) in config.needs(model)?.into_iter().enumerate() {
-            let bound = if pair % 2 == 0 { 1.0 / (shape[1] as f64).sqrt() } else { 0.0 };
-            let drawn = (0..shape[0] * shape[1]).map(|_| bound * numbers.signed());
-            let array = if bound == 0.0 { zeros(&shape) } else { Array::floats(Dtype::F32, &shape, drawn) };
-            values.insert(name, array);
-        }
+        let values = pairs(&config, model, seed)?;
         Ok(Self::new(config, model, values))
     }
 
@@ -113,6 +105,19 @@ impl Adapter {
         }
         Ok(())
     }
+}
+
+/// Low-rank pairs that change nothing yet.
+fn pairs(config: &Config, model: &llama::Config, seed: u64) -> Result<Values<f32>, Error> {
+    let mut numbers = fresh::Uniform::new(seed);
+    let mut values = Values::new();
+    for (pair, (name, shape)) in config.needs(model)?.into_iter().enumerate() {
+        let bound = if pair % 2 == 0 { 1.0 / (shape[1] as f64).sqrt() } else { 0.0 };
+        let drawn = (0..shape[0] * shape[1]).map(|_| bound * numbers.signed());
+        let array = if bound == 0.0 { zeros(&shape) } else { Array::floats(Dtype::F32, &shape, drawn) };
+        values.insert(name, array);
+    }
+    Ok(values)
 }
 
 /// Name and shape of every tensor of an adapter of a model.

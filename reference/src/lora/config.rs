@@ -35,6 +35,9 @@ pub enum Targets {
     Named(Vec<String>),
 }
 
+/// The task of an adapter beside a classifier.
+const CLASSIFICATION: &str = "SEQ_CLS";
+
 /// The largest rank that makes sense.
 const LARGEST_RANK: usize = 1 << 16;
 
@@ -89,7 +92,7 @@ impl Config {
             rank_stabilized: fields.flag("use_rslora")?,
             dropout: dropout(fields)?,
             targets: targets(fields)?,
-            modules: Modules::of(fields)?,
+            modules: modules_of(fields)?,
             base: fields.text("base_model_name_or_path")?,
         })
     }
@@ -103,7 +106,7 @@ impl Config {
         let whole = self.alpha.fract() == 0.0 && self.alpha < 1e9;
         json!({
             "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
+            "task_type": if self.modules.has_head() { CLASSIFICATION } else { "CAUSAL_LM" },
             "base_model_name_or_path": self.base,
             "r": self.rank,
             "lora_alpha": if whole { json!(self.alpha as u64) } else { json!(self.alpha) },
@@ -198,6 +201,13 @@ fn supported(fields: &Fields) -> Result<(), Error> {
         Some(field) => Err(fields.wrong(field, "no value (unsupported field)")),
         None => Ok(()),
     }
+}
+
+/// What is trained beside the pairs: of a classifier, its head always.
+fn modules_of(fields: &Fields) -> Result<Modules, Error> {
+    let modules = Modules::of(fields)?;
+    let is_classifier = fields.get("task_type").is_some_and(|task| task == CLASSIFICATION);
+    Ok(if is_classifier { modules.with_head() } else { modules })
 }
 
 /// Whether a field's value asks for nothing.

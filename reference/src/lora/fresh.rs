@@ -5,6 +5,8 @@
 //! z = state;  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;  z = (z ^ z >> 27) * 0x94d049bb133111eb;  z ^ z >> 31
 //! ```
 //!
+//! Normal numbers are made of two uniform ones, by Box and Muller's formula.
+//!
 //! Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014), known as SplitMix64.
 
 /// A stream of uniform numbers.
@@ -19,6 +21,12 @@ impl Uniform {
     pub fn signed(&mut self) -> f64 {
         let steps = self.next() >> 40; // 24 bits
         steps as f64 / f64::from(1 << 23) - 1.0
+    }
+
+    /// The next number of a normal distribution around 0 with the standard deviation 1.
+    pub fn normal(&mut self) -> f64 {
+        let [radius, turn] = [0; 2].map(|_| (self.signed() + 1.0) / 2.0); // 0..1
+        (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * turn).cos()
     }
 
     fn next(&mut self) -> u64 {

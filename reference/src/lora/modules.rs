@@ -1,7 +1,8 @@
-//! What is trained beside low-rank pairs: the embedding and the output layer, as a whole or some of their rows.
+//! What is trained beside low-rank pairs: the embedding and the output layer, as a whole or some of their rows, and the
+//! head of a classifier.
 //!
 //! ```text
-//! modules_to_save          base_model.model.MODULE.weight                                  (V, H)
+//! modules_to_save          base_model.model.MODULE.weight                                  (V, H), of a head (C, H)
 //! trainable_token_indices  base_model.model.MODULE.token_adapter.trainable_tokens_delta    (n, H), a row a token
 //! ```
 //!
@@ -9,6 +10,9 @@
 //! the type of the checkpoint and rows in f32. Where the output layer is the embedding (`tie_word_embeddings`), what is
 //! trained is as in `peft` 0.21: whole modules are copies, so that a trained embedding leaves the output layer as it
 //! was; trained rows of the embedding are those of both, unless the output layer has other rows of its own.
+//!
+//! An adapter of a classifier trains its head always, and says so by two names, `classifier` and `score`, of which a
+//! model has one: a Llama `score`. A head that the checkpoint lacks begins as transformers draws it, normal around 0.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +20,9 @@ use serde_json::{Value, json};
 
 use crate::graph::Array;
 use crate::graph::interpret::Values;
-use crate::llama::{self, Error, Fields, Llama};
+use crate::llama::{self, Error, Fields, Llama, SCORE};
+
+use super::fresh::Uniform;
 
 /// A module that can be trained as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +31,8 @@ pub enum Module {
     EmbedTokens,
     /// The output layer.
     LmHead,
+    /// The head of a classifier.
+    Score,
 }
 
 /// What is trained beside low-rank pairs.
@@ -41,12 +49,15 @@ pub struct Modules {
 pub struct TrainedTensor {
     /// Its name in files and in graphs.
     pub name: String,
-    /// (V, H), or a row for each token.
+    /// (V, H), (C, H) of a head, or a row for each token.
     pub shape: [usize; 2],
     module: Module,
 }
 
-const MODULES: [Module; 2] = [Module::EmbedTokens, Module::LmHead];
+const MODULES: [Module; 3] = [Module::EmbedTokens, Module::LmHead, Module::Score];
+
+/// What `peft` calls the head of a classifier beside its name in a Llama.
+const OTHER_HEAD: &str = "classifier";
 
 impl Module {
     /// Its name in lists.
@@ -54,6 +65,7 @@ impl Module {
         match self {
             Module::EmbedTokens => "embed_tokens",
             Module::LmHead => "lm_head",
+            Module::Score => "score",
         }
     }
 
@@ -62,6 +74,7 @@ impl Module {
         match self {
             Module::EmbedTokens => "model.embed_tokens",
             Module::LmHead => "lm_head",
+            Module::Score => "score",
         }
     }
 
@@ -86,8 +99,9 @@ impl Module {
     }
 
     /// The name of the weight that it begins as.
-    fn stored(self, model: &llama::Config) -> &'static str {
+    pub(crate) fn stored(self, model: &llama::Config) -> &'static str {
         match self {
+            Module::Score => SCORE,
             Module::LmHead if !model.tied => "lm_head.weight",
             Module::LmHead | Module::EmbedTokens => "model.embed_tokens.weight",
         }
@@ -135,9 +149,25 @@ impl Modules {
         }
     }
 
+    /// Whether the head of a classifier is trained.
+    pub fn has_head(&self) -> bool {
+        self.to_save.contains(&Module::Score)
+    }
+
+    /// The same with the head of a classifier.
+    #[must_use]
+    pub fn with_head(mut self) -> Self {
+        self.to_save.push(Module::Score);
+        self.to_save.sort_unstable();
+        self.to_save.dedup();
+        self
+    }
+
     /// `modules_to_save`, as `peft` reads it.
     pub fn to_save_as_json(&self) -> Value {
-        let names: Vec<&str> = self.to_save.iter().map(|module| module.name()).collect();
+        let other = self.has_head().then_some(OTHER_HEAD);
+        let names: Vec<&str> =
+            other.into_iter().chain(self.to_save.iter().map(|module| module.name())).collect();
         if names.is_empty() { Value::Null } else { json!(names) }
     }
 
@@ -169,10 +199,17 @@ impl Modules {
     /// Fails where a token is none of the model's, and where the embedding has trained rows and the output layer, which
     /// is the same weight, is trained as a whole: `peft` trains no such pair.
     pub fn tensors(&self, model: &llama::Config) -> Result<Vec<TrainedTensor>, Error> {
-        let shape = [model.vocab, model.hidden];
-        let to_save =
-            self.to_save.iter().map(|module| TrainedTensor { name: module.whole(), shape, module: *module });
-        let mut all: Vec<TrainedTensor> = to_save.collect();
+        self.fits(model)?;
+        let rows = |module: Module| match (&model.classifier, module) {
+            (Some(classifier), Module::Score) => classifier.labels.len(),
+            _ => model.vocab,
+        };
+        let whole = |module: &Module| TrainedTensor {
+            name: module.whole(),
+            shape: [rows(*module), model.hidden],
+            module: *module,
+        };
+        let mut all: Vec<TrainedTensor> = self.to_save.iter().map(whole).collect();
         let wrong = |got: String, need: String| Err(Error::Field { field: TOKENS.into(), got, need });
         let has_rows = self.tokens.contains_key(&Module::EmbedTokens);
         if model.tied && has_rows && self.to_save.contains(&Module::LmHead) {
@@ -192,12 +229,37 @@ impl Modules {
         Ok(all)
     }
 
-    /// What they begin as.
+    /// That the model has the modules, and, if it is a classifier, that its head is trained.
+    fn fits(&self, model: &llama::Config) -> Result<(), Error> {
+        let has_output_layer = model.classifier.is_none();
+        let outer = if has_output_layer { Module::Score } else { Module::LmHead };
+        let wrong = |need: &str| {
+            let got = self.to_save_as_json().to_string();
+            Err(Error::Field { field: TO_SAVE.into(), got, need: need.to_owned() })
+        };
+        if self.to_save.contains(&outer) || self.tokens.contains_key(&outer) {
+            return wrong(if has_output_layer {
+                "no score beside a model that predicts the next token"
+            } else {
+                "no lm_head beside a classifier, which has none"
+            });
+        }
+        if !has_output_layer && !self.has_head() {
+            return wrong("score, the head of a classifier, among them");
+        }
+        Ok(())
+    }
+
+    /// What they begin as; a head that the checkpoint lacks is drawn from `seed`.
     ///
     /// Fails as [`Self::tensors`] does, and where a weight is stored in NF4.
-    pub fn start(&self, model: &Llama) -> Result<Values<f32>, Error> {
+    pub fn start(&self, model: &Llama, seed: u64) -> Result<Values<f32>, Error> {
         let mut values = Values::new();
         for TrainedTensor { name, shape, module } in self.tensors(&model.config)? {
+            if module == Module::Score && model.has_new_head() {
+                values.insert(name, new_head(&model.config, shape, seed));
+                continue;
+            }
             let stored = module.stored(&model.config);
             let Some(weight) = model.dense::<f32>(stored)? else {
                 let got = format!("{}, which is stored in NF4", module.name());
@@ -228,17 +290,31 @@ impl Modules {
     }
 }
 
+/// A head that was never trained: normal around 0, as wide as the model's `initializer_range`.
+fn new_head(model: &llama::Config, shape: [usize; 2], seed: u64) -> Array<f32> {
+    let spread = model.classifier.as_ref().map_or(0.0, |classifier| classifier.initializer_range);
+    let mut numbers = Uniform::new(!seed); // not those of the pairs
+    let drawn = (0..shape[0] * shape[1]).map(|_| spread * numbers.normal());
+    Array::floats(crate::graph::Dtype::F32, &shape, drawn)
+}
+
 const TO_SAVE: &str = "modules_to_save";
 const TOKENS: &str = "trainable_token_indices";
 
-/// A list of modules, each once.
+/// A list of modules, each once. `classifier` names the head of other models.
 fn to_save(value: &Value) -> Result<Vec<Module>, String> {
-    let need = || "a list of embed_tokens and lm_head, each at most once".to_owned();
-    let names = value.as_array().ok_or_else(need)?;
-    let modules = names.iter().map(|name| Module::called(name.as_str()?)).collect::<Option<Vec<Module>>>();
+    let need =
+        || "a list of embed_tokens and lm_head, or score of a classifier, each at most once".to_owned();
+    let names = value.as_array().ok_or_else(need)?.iter().filter(|name| *name != OTHER_HEAD);
+    let modules = names.map(|name| Module::called(name.as_str()?)).collect::<Option<Vec<Module>>>();
     let mut modules = modules.ok_or_else(need)?;
     modules.sort_unstable();
     if modules.windows(2).any(|two| two[0] == two[1]) { Err(need()) } else { Ok(modules) }
+}
+
+/// A module that has a row a token.
+fn with_rows(name: &str) -> Option<Module> {
+    Module::called(name).filter(|module| *module != Module::Score)
 }
 
 /// The tokens of the embedding, or of each module, each at most once.
@@ -254,7 +330,7 @@ fn tokens(value: &Value) -> Result<BTreeMap<Module, Vec<usize>>, String> {
     };
     let by_module = match value {
         Value::Object(map) => {
-            map.iter().map(|(name, value)| Some((Module::called(name)?, list(value)?))).collect()
+            map.iter().map(|(name, value)| Some((with_rows(name)?, list(value)?))).collect()
         }
         other => list(other).map(|tokens| BTreeMap::from([(Module::EmbedTokens, tokens)])),
     };

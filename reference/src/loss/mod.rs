@@ -15,6 +15,7 @@
 //! `exact` is the oracle: slices in, numbers out, no operation of a graph. `rows` writes the same as operations; its
 //! gradient is what [`crate::grad`] makes of them. Both compute in the order of the formula that stands above them.
 
+mod binary;
 mod calls;
 mod check;
 mod cross_entropy;
@@ -25,11 +26,13 @@ mod heads;
 mod linear;
 mod log_probabilities;
 mod next_token;
+mod pair;
 mod policy;
 mod preference;
 mod reduction;
 mod targets;
 
+pub use binary::BinaryCrossEntropy;
 pub use calls::oracle_calls;
 pub use cross_entropy::CrossEntropy;
 pub use distillation::Divergence;
@@ -41,6 +44,7 @@ pub use log_probabilities::{LogProbabilities, Pool, kept};
 pub use next_token::{
     NextTokenRows, Statistics, causal, causal_statistics, cross_entropy, next_token_rows, within_documents,
 };
+pub use pair::{PairKind, PairLoss};
 pub use policy::{Average, Clip, Level, Policy, Tokens};
 pub use preference::{Compared, Dpo, Judged, Kto, Orpo, SimPo, kto_baseline};
 pub use reduction::{Exact, Reduction, Rows, Value};

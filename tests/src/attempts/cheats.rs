@@ -55,10 +55,18 @@ pub const CHEATS: [Entry; 26] = [
 ];
 
 /// Attempts that hand on all work to the workbook's solution, at each challenge.
-pub const ASKERS: [Entry; 4] = [
+pub const ASKERS: [Entry; 6] = [
     Entry { name: "asks the solution of A", hand_in: |all| all.nf4(challenges::nf4::Solution) },
     Entry { name: "asks the solution of C", hand_in: |all| all.graph(challenges::graph::Solution) },
     Entry { name: "asks the solution of D", hand_in: |all| all.chat(challenges::issues::chat::Solution) },
+    Entry {
+        name: "asks the solution of D, attention",
+        hand_in: |all| all.attention(challenges::issues::attention::Solution),
+    },
+    Entry {
+        name: "asks the solution of D, classes",
+        hand_in: |all| all.classify(challenges::issues::classify::Solution),
+    },
     Entry { name: "asks the solution of E", hand_in: |all| all.loss(challenges::loss::Solution) },
 ];
 

@@ -5,9 +5,11 @@
 //! that a report claims to recognise is here as the code of someone who made it; and each way for a program
 //! to end early is here, too. `src/bin/own.rs` hands one of them in, chosen by name.
 
+mod attention;
 mod chat;
 mod chat_second;
 mod cheats;
+mod classify;
 pub mod cuda;
 mod faults;
 mod forgers;
@@ -26,8 +28,10 @@ use kernels::Cpu;
 
 use honest::nf4::Solution;
 
+pub use attention::{ATTENDERS, ATTENTION_SLIPS};
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
+pub use classify::{CLASS_SLIPS, CLASSIFIERS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
 pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
@@ -69,6 +73,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&BESIDE)
         .chain(&CHATTERS)
         .chain(&CHAT_SLIPS)
+        .chain(&ATTENDERS)
+        .chain(&ATTENTION_SLIPS)
+        .chain(&CLASSIFIERS)
+        .chain(&CLASS_SLIPS)
         .find(|entry| entry.name == name)
 }
 

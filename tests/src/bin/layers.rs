@@ -81,6 +81,7 @@ fn config(shape: &str) -> Option<Config> {
         rope,
         tied: true,
         quantized: true,
+        classifier: None,
     })
 }
 

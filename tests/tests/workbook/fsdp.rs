@@ -43,6 +43,7 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
         shape,
         ids: ids.to_vec(),
         labels: labels.collect(),
+        targets: Vec::new(),
         positions: (0..shape[0]).flat_map(|_| 0..shape[1] as i32).collect(),
         documents: vec![1; ids.len()],
     }

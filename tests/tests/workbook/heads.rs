@@ -88,7 +88,14 @@ fn with_engine<T>(
 fn batch() -> Microbatch {
     let ids = vec![1, 4, 2, 9, 5, 7, 3, 3];
     let labels = vec![IGNORED, 4, 2, 9, IGNORED, 7, IGNORED, 3];
-    Microbatch { shape: [2, 4], ids, labels, positions: [0, 1, 2, 3].repeat(2), documents: vec![1; 8] }
+    Microbatch {
+        shape: [2, 4],
+        ids,
+        labels,
+        targets: Vec::new(),
+        positions: [0, 1, 2, 3].repeat(2),
+        documents: vec![1; 8],
+    }
 }
 
 const ITEMS: u64 = 5;
@@ -112,7 +119,7 @@ fn trains_behind_any_output_layer(device: &dyn Device) {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         for (modules, (compute, near)) in modules()
             .iter()
-            .filter(|modules| modules.start(&llama).is_ok()) // an output layer in NF4 is not trained
+            .filter(|modules| modules.start(&llama, 1).is_ok()) // an output layer in NF4 is not trained
             .flat_map(|modules| [(Dtype::F32, 2e-6), (Dtype::Bf16, 2e-2)].map(|of| (modules, of)))
         {
             let whole = with_engine(device, &llama, compute, (modules, None), 0.01, losses);

@@ -146,7 +146,11 @@ fn a_configuration_that_is_not_this_model_is_refused_by_its_field() {
     let table = [
         ("model_type", json!("mistral"), r#"`model_type`: expected "llama", found "mistral""#),
         ("model_type", Value::Null, r#"missing `model_type`: expected "llama""#),
-        ("architectures", json!(["LlamaForSequenceClassification"]), r#"expected ["LlamaForCausalLM"]"#),
+        (
+            "architectures",
+            json!(["LlamaForTokenClassification"]),
+            r#"expected ["LlamaForCausalLM"] or ["LlamaForS"#,
+        ),
         ("hidden_act", json!("gelu"), r#"`hidden_act`: expected "silu", found "gelu""#),
         ("attention_bias", json!(true), "`attention_bias`: expected false, found true"),
         ("mlp_bias", json!(true), "`mlp_bias`: expected false, found true"),

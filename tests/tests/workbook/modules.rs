@@ -25,7 +25,7 @@ fn start(sft: &Sft, llama: &Llama, variant: &Value, folder: &Path) -> PathBuf {
     let modules = Modules::read(variant.get("modules_to_save"), variant.get("trainable_token_indices"));
     let modules = modules.unwrap_or_else(|error| panic!("{error}"));
     let mut values: Values<f32> = pairs.values();
-    values.extend(modules.start(llama).unwrap_or_else(|error| panic!("{error}")));
+    values.extend(modules.start(llama, 1).unwrap_or_else(|error| panic!("{error}")));
     let config = lora::Config { modules, ..pairs.config };
     let whole = Adapter::of(config, &llama.config, &values).unwrap_or_else(|error| panic!("{error}"));
     let path = folder.join("start");
@@ -230,7 +230,7 @@ fn equal_rows_of_one_weight_are_trained_once() {
             Modules { tokens: [(Module::LmHead, vec![1])].into(), ..Modules::none() },
         ),
     ] {
-        let refused = modules.start(&quantized).expect_err("it is in NF4").to_string();
+        let refused = modules.start(&quantized, 1).expect_err("it is in NF4").to_string();
         assert!(refused.contains(field) && refused.contains("lm_head, which is stored in NF4"), "{refused}");
     }
 }

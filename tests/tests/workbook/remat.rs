@@ -52,6 +52,7 @@ impl Model {
             rope: Rope { theta: 10_000.0, scaling: Scaling::None },
             tied: false,
             quantized: self.quantized,
+            classifier: None,
         }
     }
 

@@ -336,6 +336,18 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("texts of D", |card| number(card, "issues.prompts.same")["value"] = 431.into()),
         ("texts of D, which are missing", |card| without(card, "issues.prompts.all")),
         ("a time of D", |card| scale(&mut number(card, "issues.prompts.time")["value"], 0.5)),
+        ("results of D's attention", |card| number(card, "issues.attention.same")["value"] = 541.into()),
+        ("compilations of D", |card| number(card, "issues.attention.compilations")["value"] = 40.into()),
+        ("lengths of D, which are missing", |card| without(card, "issues.attention.lengths_right")),
+        ("a gradient of D", |card| number(card, "issues.classifier.gradient")["value"] = 0.5.into()),
+        ("losses of D", |card| {
+            scale(&mut number(card, "issues.classifier.losses.attempt")["samples"][7], 1.1)
+        }),
+        ("an accuracy of D", |card| number(card, "issues.classifier.accuracy")["value"] = 0.9.into()),
+        ("answers of D", |card| {
+            number(card, "issues.classifier.confusion.120")["samples"][1] = 240.into();
+        }),
+        ("gradients of D, which are missing", |card| without(card, "issues.classifier.gradient")),
         ("a device that has no back end, with its GPU", |card| {
             card["challenges"][1]["device"] = "cuda:0".into();
             card["machine"]["gpu"] = "a GPU, 50 MiB L2".into();

@@ -164,7 +164,7 @@ pub fn write(way: Way, request: &Request, steps: &dyn Attend, given: &Given) -> 
     let part = match way {
         Way::Packed => packed(request, steps, given),
         Way::Split => split(request, steps, given),
-        Way::Tiled => tiled(request, steps, given, 0),
+        Way::Tiled => tiled(request, steps, given),
         Way::Expanded => expanded(request, steps, given),
     }?;
     if !request.sinks {
@@ -218,21 +218,38 @@ fn extras(request: &Request, given: &Given) -> Result<Vec<Tensor>, Failure> {
     Ok(vec![documents, row])
 }
 
-/// A request's programs, where the first key that they see stands at `first`.
+/// Where the tensors of an operation stand among those of the request.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The first key.
+    first: usize,
+    /// Heads of one query each that are its queries, one below the other: those that share a head of keys.
+    stacked: Option<usize>,
+}
+
+impl Place {
+    /// An entry among those of the request.
+    fn of(self, at: &ScoreEntry, offset: usize) -> ScoreEntry {
+        let key = &at.key + self.first as f64;
+        let (head, query) = match self.stacked {
+            Some(heads) => (&(&at.head * heads as f64) + &at.query, at.query.like(0.0)),
+            None => (at.head.clone(), at.query.clone()),
+        };
+        ScoreEntry { head, query: &query + offset as f64, key, ..at.clone() }
+    }
+}
+
+/// A request's programs, at a place.
 fn attention(
     request: &Request,
     steps: &dyn Attend,
     given: &Given,
     extras: &[Tensor],
-    first: usize,
+    place: Place,
 ) -> Result<Attention, Failure> {
     let types: Vec<Type> = extras.iter().map(|extra| extra.ty().clone()).collect();
     let heads = given.q.dim(1).as_fixed().unwrap_or(1) as u32;
-    let moved = |at: &ScoreEntry| ScoreEntry {
-        query: &at.query + request.offset as f64,
-        key: &at.key + first as f64,
-        ..at.clone()
-    };
+    let moved = |at: &ScoreEntry| place.of(at, request.offset);
     let scored = |at: &ScoreEntry| {
         let at = moved(at);
         let capped = request.softcap.map_or(at.score.clone(), |cap| programs::softcap(&at.score, cap));
@@ -254,17 +271,18 @@ fn attention(
     })
 }
 
-/// One operation, to the keys that are given, of which the first stands at `first`.
-fn tiled(request: &Request, steps: &dyn Attend, given: &Given, first: usize) -> Result<Part, Failure> {
+/// One operation.
+fn tiled(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, Failure> {
     let extras = extras(request, given)?;
-    let attention = attention(request, steps, given, &extras, first)?;
+    let attention = attention(request, steps, given, &extras, Place::default())?;
     let Given { q, k, v, .. } = given;
     let extras: Vec<&Tensor> = extras.iter().collect();
     let output = q.attend(attention.clone(), k, v, &extras);
     Ok(Part { output, lse: q.attend_lse(attention, k, v, &extras) })
 }
 
-/// Each piece of the keys by itself, and all of them merged.
+/// Each piece of the keys by itself, and all of them merged. One query of each head that shares a head of keys is a row
+/// of one block, so that the keys are read once for all of them.
 fn split(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, Failure> {
     let Given { q, k, v, .. } = given;
     let size = |dim: Dim| dim.as_fixed().map(|size| size as usize).ok_or_else(|| missing("a fixed length"));
@@ -272,12 +290,20 @@ fn split(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, F
     let places = request.offset..request.offset + queries;
     let [most, least] = PIECES;
     let extras = extras(request, given)?;
+    let (heads, groups) = (size(q.dim(1))?, size(k.dim(1))?);
+    let stacked = (queries == 1 && groups < heads).then_some(heads / groups.max(1));
+    let rows = match stacked {
+        Some(share) => q.reshape([q.dim(0), k.dim(1), share.into(), q.dim(3)]),
+        None => q.clone(),
+    };
     let of = |piece: std::ops::Range<usize>| {
         let [k, v] = [k, v].map(|x| x.slice(2, piece.start, piece.end));
-        let attention = attention(request, steps, given, &extras, piece.start)?;
+        let attention = attention(request, steps, given, &extras, Place { first: piece.start, stacked })?;
         let extras: Vec<&Tensor> = extras.iter().collect();
-        let output = q.attend(attention.clone(), &k, &v, &extras);
-        Ok(Part { output, lse: q.attend_lse(attention, &k, &v, &extras) })
+        let output = rows.attend(attention.clone(), &k, &v, &extras);
+        let lse = rows.attend_lse(attention, &k, &v, &extras);
+        let like = [q.dim(0), q.dim(1), q.dim(2), v.dim(3)];
+        Ok(Part { output: output.reshape(&like), lse: lse.reshape(&like[..3]) })
     };
     let pieces = steps.pieces(places, keys, &request.rules, most, least);
     let parts = pieces.into_iter().map(of).collect::<Result<Vec<Part>, Failure>>()?;
@@ -304,7 +330,7 @@ fn packed(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, 
     let all = given.documents.as_ref().ok_or_else(|| missing("documents"))?;
     let [q, k, v] = [&given.q, &given.k, &given.v].map(|x| end_to_end(x, tokens));
     let inner = Given { q, k, v, documents: Some(documents.clone()), packed: None, ..given.clone() };
-    let part = tiled(request, steps, &inner, 0)?;
+    let part = tiled(request, steps, &inner)?;
     let back = |x: &Tensor, like: &[Dim]| {
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| like[dim].clone());
         let rows = x.transpose(&[0, 2, 1, 3]).reshape([tokens.dim(0), product(&[heads.clone(), width.clone()])]);
@@ -335,7 +361,7 @@ fn end_to_end(x: &Tensor, tokens: &Tensor) -> Tensor {
 fn expanded(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, Failure> {
     let Given { q, k, v, .. } = given;
     let extras = extras(request, given)?;
-    let attention = attention(request, steps, given, &extras, 0)?;
+    let attention = attention(request, steps, given, &extras, Place::default())?;
     let [k, v] = [k, v].map(|x| repeat_heads(&x.cast(Dtype::F32), &q.dim(1)));
     let scores = &q.cast(Dtype::F32).matmul(&k.t()) * request.scale; // (batch, heads, queries, keys)
     let scores = attention.score.as_ref().map_or(scores.clone(), |score| apply(score, &scores, &extras));

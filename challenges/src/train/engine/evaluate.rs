@@ -14,10 +14,18 @@ impl Engine<'_> {
     /// # Errors
     /// What the session says.
     pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
+        self.evaluated(batch, items).map(|(logged, _)| logged)
+    }
+
+    /// The same, and the logits (B, T, C) of every token of a classifier; none of a model that predicts the next token.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Error> {
         if self.evaluation.is_none() {
             let spec = Spec { dropout: false, ..self.spec.clone() };
             let graph = match &self.accumulate {
-                Accumulate::Whole(_) => spec.microbatch(),
+                Accumulate::Whole(_) => spec.evaluation(),
                 Accumulate::Chunked(_) => spec.hidden_states(),
             };
             let graph = graph.map_err(Error::Graph)?;
@@ -31,18 +39,18 @@ impl Engine<'_> {
         let mut io = Io::from(&self.tables);
         io.inputs.extend(self.batch.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         if let Accumulate::Chunked(states) = &mut self.accumulate {
-            return states.evaluate(&mut self.session, program, io, batch, items);
+            let logged = states.evaluate(&mut self.session, program, io, batch, items)?;
+            return Ok((logged, Vec::new()));
         }
         let outputs = self.session.run(program, io).map_err(Error::Session)?;
         let number = |name: &str| {
             let value = outputs.array(name).map_err(Error::Session)?;
             Ok(value.wide().first().copied().unwrap_or(f64::NAN))
         };
-        Ok(Logged {
-            loss: number("loss")?,
-            counted: number("counted")?,
-            correct: number("correct")?,
-            entropy: number("entropy")?,
-        })
+        let logits = match self.spec.config.classifier {
+            Some(_) => outputs.array("logits").map_err(Error::Session)?.as_floats().to_vec(),
+            None => Vec::new(),
+        };
+        Ok((Logged::of(number)?, logits))
     }
 }

@@ -14,7 +14,7 @@ impl Forecaster<'_> {
     /// As [`Self::at`].
     pub fn evaluation(&mut self, rows: usize, length: usize) -> Result<usize, Error> {
         let spec = Spec { dropout: false, ..self.spec.clone() };
-        let graph = if self.chunk.is_some() { spec.hidden_states() } else { spec.microbatch() };
+        let graph = if self.chunk.is_some() { spec.hidden_states() } else { spec.evaluation() };
         let graph = graph.map_err(Error::Graph)?;
         let program = self.session.load(&graph).map_err(Error::Session)?;
         let sizes = BTreeMap::from([("B".into(), rows as i64), ("T".into(), length as i64)]);

@@ -28,6 +28,7 @@ use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
 
+pub(crate) use prompt::stops;
 pub use vocabulary::vocabulary;
 
 /// The flags of `generate`.
@@ -116,6 +117,12 @@ const SLOTS: usize = 64;
 pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure> {
     options.writes_elsewhere(&generate.prompt.files())?;
     let model = Llama::open(&generate.model).map_err(Failure::usage)?;
+    if model.config.classifier.is_some() {
+        let name = &generate.model;
+        return Err(Failure::Usage(format!(
+            "{name}: expected a model that predicts the next token, found a classifier"
+        )));
+    }
     let folder = hub::find(&generate.model).map_err(Failure::usage)?;
     let tokenizer = generate.tokenizer.clone().unwrap_or_else(|| folder.clone());
     let prompt = Prompt::read(&generate.prompt, &tokenizer, model.config.vocab)?;

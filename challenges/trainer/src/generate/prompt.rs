@@ -99,17 +99,7 @@ impl Prompt {
     /// The tokens that end a sequence: those of the model's `generation_config.json`, else of its `config.json`, and
     /// that of the tokenizer.
     pub fn stops(&self, model: &Path) -> Result<Vec<i32>, Failure> {
-        let mut stops: Vec<i32> = self.encoder.iter().filter_map(|encoder| encoder.end).collect();
-        for name in ["generation_config.json", "config.json"] {
-            let path = model.join(name);
-            let Some(json) = read_json(&path).map_err(Failure::usage)? else { continue };
-            let found = markers::stops(&json).map_err(|problem| Failure::usage(problem.of(&path)))?;
-            stops.extend(found.iter().map(|id| *id as i32));
-            if !found.is_empty() {
-                break;
-            }
-        }
-        Ok(stops)
+        stops(model, self.encoder.as_ref().and_then(|encoder| encoder.end))
     }
 
     /// What holds the answer's calls to the tools.
@@ -169,4 +159,20 @@ fn conversation(file: &Path, tools: Option<&Path>) -> Result<Conversation, Failu
     };
     let messages = list(messages, "messages", file)?;
     Ok(Conversation { messages, tools, add_generation_prompt: true, ..Conversation::default() })
+}
+
+/// The tokens that end a sequence: those of the model's `generation_config.json`, else of its `config.json`, and that of
+/// the tokenizer.
+pub fn stops(model: &Path, end: Option<i32>) -> Result<Vec<i32>, Failure> {
+    let mut stops: Vec<i32> = end.into_iter().collect();
+    for name in ["generation_config.json", "config.json"] {
+        let path = model.join(name);
+        let Some(json) = read_json(&path).map_err(Failure::usage)? else { continue };
+        let found = markers::stops(&json).map_err(|problem| Failure::usage(problem.of(&path)))?;
+        stops.extend(found.iter().map(|id| *id as i32));
+        if !found.is_empty() {
+            break;
+        }
+    }
+    Ok(stops)
 }

@@ -42,6 +42,15 @@ impl Batches {
         batches
     }
 
+    /// Those of groups of so many completions, of which a step has as many as fill its micro-batches.
+    pub fn of_groups(config: &Config, groups: usize, completions: u64) -> Self {
+        let all = config.per_device_train_batch_size * config.gradient_accumulation_steps;
+        let batch = (all / completions.max(1)).max(1);
+        let own =
+            Config { per_device_train_batch_size: batch, gradient_accumulation_steps: 1, ..config.clone() };
+        Self::new(&own, groups)
+    }
+
     /// Whether each epoch has an order of its own.
     pub fn is_drawn(&self) -> bool {
         self.seed.is_some()

@@ -14,22 +14,27 @@ use challenges::fsdp::{self, FSDP, Fsdp as _, PP, Pipeline, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::Activations;
-use challenges::train::chunked::{Causal, InChunks, Total, causal};
+use challenges::train::chunked::{Causal, InChunks, Total, causal, of_loss};
 use kernels::Which;
 use reference::graph::Dtype;
 use reference::graph::ranks::Mesh;
+use reference::issues::classify::Problem;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
 use reference::schedule::{Generator, Placement, gpipe, one_f_one_b, zero_bubble};
 use toml::{Table, Value};
 
+use super::objective::Goal;
 use super::paths::Lookup;
 use super::yaml;
 use crate::output::Failure;
 
 /// The largest rank that an adapter's file may have.
 const LARGEST_RANK: u64 = 1 << 16;
+
+/// The most outputs that a classifier may have.
+const MOST_LABELS: u64 = 1 << 16;
 
 /// The most ranks that a run may have: they are threads of one process.
 const MOST_RANKS: usize = 1024;
@@ -97,9 +102,23 @@ keys! {
     /// The folder of an adapter to start from, whose rank, scale, targets and modules the run has; without one, A is
     /// drawn from `seed` and B is 0.
     adapter_name_or_path: Option<String> = None,
+    /// What is trained for: `sft`, `dpo`, `orpo`, `kto`, `simpo` or `grpo`. This trainer's own key: TRL has a trainer
+    /// for each.
+    objective: Objective = Objective::Sft,
     /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion` (both
-    /// texts or both messages), or `text`.
+    /// texts or both messages), or `text`; pairs have `prompt`, `chosen` and `rejected`, answers for kto `prompt`,
+    /// `completion` and `label`, and for grpo `prompt`, with `completions` and `rewards` where they are logged.
     dataset_name: String = String::new(),
+    /// What is trained: `CAUSAL_LM`, the next token; or `SEQ_CLS`, which class a text belongs to, from lines with a
+    /// `text`, or `messages`, and a `label`. peft's name for the task of an adapter.
+    task_type: Task = Task::CausalLm,
+    /// The outputs of a classifier: by default those of the model, or 2.
+    num_labels: Option<u64> = None,
+    /// The names of a classifier's outputs: a list, or a table by their numbers.
+    id2label: Names = Names(Vec::new()),
+    /// What a classifier answers: `single_label_classification`, `multi_label_classification` or `regression`; by default
+    /// what the model says, a regression with one output, and else what the labels of the data are.
+    problem_type: Option<ProblemType> = None,
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
     /// Whether the layers' dense projections are quantised to 4 bits while the model is loaded.
@@ -113,13 +132,14 @@ keys! {
     /// The scale of the adapter is `lora_alpha / lora_r`.
     lora_alpha: f64 = 32.0,
     /// The share of a module's inputs that the adapter does not see, drawn anew for each micro-batch; by default that
-    /// of the adapter to start from, or 0.05.
+    /// of the adapter to start from, or 0.05, and 0 for every objective but sft.
     lora_dropout: Option<f64> = None,
     /// The modules beside which the adapter stands: a list of names or "all-linear".
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
     /// Whether the scale is `lora_alpha / sqrt(lora_r)`.
     use_rslora: bool = false,
-    /// Modules that are trained as a whole, in float32, beside the low-rank pairs: `embed_tokens`, `lm_head`.
+    /// Modules that are trained as a whole, in float32, beside the low-rank pairs: `embed_tokens`, `lm_head`. The head of a
+    /// classifier, `score`, always is.
     lora_modules_to_save: ToSave = ToSave(Vec::new()),
     /// Tokens whose rows of the embedding are trained, as in peft's `LoraConfig`: a list, or a table of lists by
     /// `embed_tokens` and `lm_head`.
@@ -132,7 +152,7 @@ keys! {
     per_device_train_batch_size: u64 = 8,
     /// Micro-batches of a step.
     gradient_accumulation_steps: u64 = 1,
-    /// The largest learning rate.
+    /// The largest learning rate; by default 2e-5, and 1e-6 for every objective but sft.
     learning_rate: f64 = 2e-5,
     /// What the rate does after the warm-up: `linear`, `cosine`, `constant` or `constant_with_warmup`.
     lr_scheduler_type: Scheduler = Scheduler::Linear,
@@ -155,7 +175,8 @@ keys! {
     packing: bool = false,
     /// Whether only the assistant's tokens are trained; the chat template has to mark them.
     assistant_only_loss: bool = false,
-    /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential.
+    /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential, which is
+    /// kto's default.
     train_sampling_strategy: Sampling = Sampling::Random,
     /// What the order of rows and a new adapter are drawn from. Draws are this trainer's own, not torch's.
     seed: u64 = 42,
@@ -182,6 +203,48 @@ keys! {
     /// Whether of a layer its input alone is kept, and the rest computed again for the backward; without it what costs
     /// next to nothing is.
     gradient_checkpointing: bool = false,
+    /// How dear it is to leave the reference model, the adapter as it was at the start; of orpo what the odds count, of
+    /// simpo what the difference of the means is multiplied with. By default 0.1, for grpo 0.
+    beta: Option<f64> = None,
+    /// The loss of dpo: sigmoid, ipo, hinge or robust; of grpo: dapo, grpo, bnpo or `dr_grpo`. By default the first.
+    loss_type: Option<String> = None,
+    /// The share of pairs that are the wrong way round, of dpo's robust loss and of simpo; by default 0. As in TRL, the
+    /// other losses of dpo leave it out.
+    label_smoothing: Option<f64> = None,
+    /// The margin by which the chosen answer of simpo has to win; by default 0.5.
+    simpo_gamma: Option<f64> = None,
+    /// What the likelihood of the chosen answers counts beside simpo; by default 0, where TRL's `CPOConfig` has 1.
+    cpo_alpha: Option<f64> = None,
+    /// What a desirable answer of kto counts; by default 1.
+    desirable_weight: Option<f64> = None,
+    /// What another answer of kto counts; by default 1.
+    undesirable_weight: Option<f64> = None,
+    /// Completions of a prompt of grpo; by default those of a line where they are logged, else 8.
+    num_generations: Option<u64> = None,
+    /// Tokens of a completion of grpo: logged ones are cut to it, generated ones end there, and `dr_grpo` divides by it;
+    /// by default 512.
+    max_completion_length: Option<u64> = None,
+    /// What logits of grpo are divided by, where completions are drawn and trained; by default 1.
+    temperature: Option<f64> = None,
+    /// How far a ratio of grpo may go below 1; by default 0.2.
+    epsilon: Option<f64> = None,
+    /// How far a ratio of grpo may go above 1; by default `epsilon`.
+    epsilon_high: Option<f64> = None,
+    /// The most that a ratio of grpo which is not clipped may be; by default any.
+    delta: Option<f64> = None,
+    /// What a ratio of grpo is of: token or sequence (GSPO); by default token.
+    importance_sampling_level: Option<String> = None,
+    /// What rewards of grpo are divided by: their deviation in the group, or in the batch, or none; by default group.
+    scale_rewards: Option<String> = None,
+    /// Whether grpo's distance from the reference is weighed by the ratio; by default true.
+    use_bias_correction_kl: Option<bool> = None,
+    /// Whether completions of grpo that were cut have no loss; by default false.
+    mask_truncated_completions: Option<bool> = None,
+    /// The command line that judges what grpo generates: it is given a JSON object a line, with `prompt`, `completion`
+    /// and whatever the data's line has, and answers a number a line. This trainer's own key: TRL takes a function.
+    reward_program: Option<String> = None,
+    /// Seconds that `reward_program` may take for a step; by default 60. This trainer's own key.
+    reward_timeout: Option<f64> = None,
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
@@ -200,6 +263,40 @@ keys! {
     /// trained on the same.
     resume_from_checkpoint: bool = false,
 }
+
+/// What is trained for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// The likelihood of the data.
+    Sft,
+    /// Pairs of answers, held against the reference model.
+    Dpo,
+    /// Pairs of answers by their odds, and the likelihood of the chosen ones.
+    Orpo,
+    /// Answers that are good or bad by themselves.
+    Kto,
+    /// Pairs of answers by their means, without a reference model.
+    Simpo,
+    /// Groups of completions with rewards.
+    Grpo,
+}
+
+/// What is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// The next token.
+    CausalLm,
+    /// Which class a text belongs to.
+    SeqCls,
+}
+
+/// What a classifier answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProblemType(pub Problem);
+
+/// The names of outputs, in their order; none if they are not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
 
 /// What the learning rate does after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,12 +372,21 @@ pub struct Axes(pub Vec<(String, usize)>);
 pub struct Compute(pub Dtype);
 
 /// Words and what they name.
+const OBJECTIVES: [(&str, Objective); 6] = [
+    ("sft", Objective::Sft),
+    ("dpo", Objective::Dpo),
+    ("orpo", Objective::Orpo),
+    ("kto", Objective::Kto),
+    ("simpo", Objective::Simpo),
+    ("grpo", Objective::Grpo),
+];
 const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("linear", Scheduler::Linear),
     ("cosine", Scheduler::Cosine),
     ("constant", Scheduler::Constant),
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
+const TASKS: [(&str, Task); 2] = [("CAUSAL_LM", Task::CausalLm), ("SEQ_CLS", Task::SeqCls)];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
 const PIPELINE_SCHEDULES: [(&str, PipelineSchedule); 4] = [
     ("1F1B", PipelineSchedule::OneFOneB),
@@ -293,6 +399,13 @@ const EVALUATIONS: [(&str, Evaluation); 3] =
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
 const COMPUTES: [(&str, Compute); 3] =
     [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16)), ("float16", Compute(Dtype::F16))];
+
+impl Task {
+    /// That of a name.
+    pub fn called(name: &str) -> Option<Self> {
+        TASKS.iter().find(|(known, _)| *known == name).map(|(_, task)| *task)
+    }
+}
 
 /// The value of a word.
 fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
@@ -353,8 +466,54 @@ impl Read for Option<u64> {
     }
 }
 
+impl Read for Task {
+    const NEED: &'static str = "CAUSAL_LM or SEQ_CLS";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&TASKS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&TASKS, self)
+    }
+}
+
+impl Read for Option<ProblemType> {
+    const NEED: &'static str = "single_label_classification, multi_label_classification or regression";
+
+    fn read(value: &Value) -> Option<Self> {
+        Problem::called(value.as_str()?).map(|problem| Some(ProblemType(problem)))
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.map(|ProblemType(problem)| format!("{:?}", problem.name()))
+    }
+}
+
+impl Read for Names {
+    const NEED: &'static str = "a list of names, or a table of them by the numbers from 0 on, each once";
+
+    fn read(value: &Value) -> Option<Self> {
+        let names: Vec<String> = match value {
+            Value::Array(names) => names.iter().map(String::read).collect::<Option<_>>()?,
+            Value::Table(table) => {
+                let name = |number: usize| String::read(table.get(&number.to_string())?);
+                (0..table.len()).map(name).collect::<Option<_>>()?
+            }
+            _ => return None,
+        };
+        let different: BTreeSet<&String> = names.iter().collect();
+        (!names.is_empty() && different.len() == names.len()).then_some(Self(names))
+    }
+
+    fn shown(&self) -> Option<String> {
+        (!self.0.is_empty()).then(|| Value::from(self.0.clone()).to_string())
+    }
+}
+
 impl Read for ToSave {
-    const NEED: &'static str = "a list of embed_tokens and lm_head, each at most once";
+    const NEED: &'static str =
+        "a list of embed_tokens and lm_head, or score of a classifier, each at most once";
 
     fn read(value: &Value) -> Option<Self> {
         Modules::read(Some(&as_json(value)), None).ok().map(|modules| Self(modules.to_save))
@@ -432,6 +591,37 @@ impl Read for f64 {
 
     fn shown(&self) -> Option<String> {
         Some(Value::from(*self).to_string())
+    }
+}
+
+impl Read for Option<bool> {
+    const NEED: &'static str = bool::NEED;
+
+    fn read(value: &Value) -> Option<Self> {
+        bool::read(value).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(bool::shown)
+    }
+}
+
+impl Read for Objective {
+    const NEED: &'static str = "sft, dpo, orpo, kto, simpo or grpo";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&OBJECTIVES, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&OBJECTIVES, self)
+    }
+}
+
+impl Objective {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        OBJECTIVES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -598,12 +788,17 @@ fn wrong<T: Read>(key: &str, value: &Value) -> String {
 }
 
 /// Keys of TRL's that say something which has another name here, or none.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("bf16", "dtype = \"bfloat16\" computes in it"),
+    ("disable_dropout", "lora_dropout is 0 for every objective but sft"),
     ("fp16", "dtype = \"float16\" computes in it"),
     ("load_in_8bit", "load_in_4bit is what there is"),
+    ("max_prompt_length", "max_length cuts prompt and answer"),
+    ("num_iterations", "a step's completions are trained once"),
     ("optim", "the optimiser is AdamW"),
     ("packing_strategy", "rows are packed as by \"bfd\""),
+    ("precompute_ref_log_probs", "the reference model reads each micro-batch when it is trained"),
+    ("reference_free", "objective = \"simpo\" has no reference model"),
     ("report_to", "metrics.jsonl in output_dir has every step"),
     ("use_peft", "an adapter is trained always"),
     ("warmup_ratio", "warmup_steps is a number of steps"),
@@ -641,6 +836,7 @@ impl Config {
             let value = value.unwrap_or_else(|| Value::from(text.as_str()));
             config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
         }
+        config.settle();
         config.check().map_err(named)?;
         Ok(config)
     }
@@ -709,11 +905,58 @@ impl Config {
                 self.adam_epsilon
             ));
         }
+        self.check_task()?;
         self.check_ranks()?;
+        self.check_objective()?;
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
         }
+    }
+
+    /// That the settings are of one task.
+    fn check_task(&self) -> Result<(), String> {
+        let of_classifiers = ["num_labels", "id2label", "problem_type"];
+        let stated = of_classifiers.iter().find(|key| self.stated.contains(*key));
+        match (self.task_type, stated) {
+            (Task::CausalLm, None) => return Ok(()),
+            (Task::CausalLm, Some(key)) => {
+                return Err(format!(
+                    "{key}: expected task_type = \"SEQ_CLS\" beside it, found \"CAUSAL_LM\""
+                ));
+            }
+            (Task::SeqCls, _) => {}
+        }
+        let (names, outputs) = (self.id2label.0.len(), self.num_labels);
+        if let Some(outputs) = outputs.filter(|outputs| names > 0 && *outputs != names as u64) {
+            return Err(format!("num_labels: expected {names}, the names of id2label, found {outputs}"));
+        }
+        if outputs.is_some_and(|outputs| !(1..=MOST_LABELS).contains(&outputs)) {
+            let found = outputs.unwrap_or_default();
+            return Err(format!(
+                "num_labels: expected a whole number from 1 to {MOST_LABELS}, found {found}"
+            ));
+        }
+        let beside = |key: &str, need: &str, found: &str| {
+            Err(format!("{key}: expected {need} with task_type = \"SEQ_CLS\", found {found}"))
+        };
+        if self.assistant_only_loss {
+            return beside("assistant_only_loss", "false", "true");
+        }
+        if let Some(bytes) = self.loss_chunk_bytes.0 {
+            return beside("loss_chunk_bytes", "false", &bytes.to_string());
+        }
+        match self.several() {
+            Some(mesh) => beside("ranks", "1", &mesh.ranks().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// The labels of a classifier, if the config states them.
+    pub fn labels(&self) -> Option<Vec<String>> {
+        let names = &self.id2label.0;
+        let unnamed = || self.num_labels.map(|outputs| llama::unnamed(outputs as usize));
+        if names.is_empty() { unnamed() } else { Some(names.clone()) }
     }
 
     /// That ranks can share the run.
@@ -747,7 +990,10 @@ impl Config {
         if let Some(bytes) = self.loss_chunk_bytes.0 {
             return Err(format!("loss_chunk_bytes: expected false on {ranks} ranks, found {bytes}"));
         }
-        Ok(())
+        match self.objective {
+            Objective::Sft => Ok(()),
+            other => Err(format!("objective: expected sft on {ranks} ranks, found {}", other.name())),
+        }
     }
 
     /// How the ranks of the run lie; `None` if there is one.
@@ -785,12 +1031,18 @@ impl Config {
             rank_stabilized: self.use_rslora,
             dropout: self.lora_dropout.unwrap_or(0.05),
             targets: self.lora_target_modules.clone(),
-            modules: Modules {
-                to_save: self.lora_modules_to_save.0.clone(),
-                tokens: self.trainable_token_indices.0.clone(),
-            },
+            modules: self.modules(),
             base: Some(self.model_name_or_path.clone()),
         }
+    }
+
+    /// What is trained beside its pairs: of a classifier, its head.
+    fn modules(&self) -> Modules {
+        let modules = Modules {
+            to_save: self.lora_modules_to_save.0.clone(),
+            tokens: self.trainable_token_indices.0.clone(),
+        };
+        if self.task_type == Task::SeqCls { modules.with_head() } else { modules }
     }
 
     /// The optimiser and the bound on its gradient.
@@ -817,16 +1069,23 @@ impl Config {
         Schedule { peak: self.learning_rate, warmup, shape }
     }
 
-    /// The loss of a model, if it is chunked.
-    pub fn loss(&self, spec: &Spec) -> Result<Option<Causal>, Failure> {
+    /// The loss of a model, if it is chunked, or asks for more than labels.
+    pub fn loss(&self, spec: &Spec, goal: Option<&Goal>) -> Result<Option<Causal>, Failure> {
+        if let Some(goal) = goal {
+            let loss = goal.loss(self, spec.config.vocab).map_err(Failure::bug)?;
+            return Ok(Some(of_loss(spec, loss)));
+        }
         let chunked = self.loss_chunk_bytes.0.map(|_| causal(spec, Total::Sum));
         chunked.transpose().map_err(Failure::usage)
     }
 
     /// The same with its steps and the size of its chunks.
     pub fn in_chunks<'a>(&self, causal: Option<&'a Causal>) -> Option<InChunks<'a>> {
-        let (causal, bytes) = causal.zip(self.loss_chunk_bytes.0)?;
-        Some(InChunks { attempt: &Solution, causal, size: Size::Bytes(bytes as usize) })
+        let size = match self.loss_chunk_bytes.0 {
+            Some(bytes) => Size::Bytes(bytes as usize),
+            None => Size::Rows(usize::MAX), // all of them at once
+        };
+        Some(InChunks { attempt: &Solution, causal: causal?, size })
     }
 
     /// Steps between two evaluations.

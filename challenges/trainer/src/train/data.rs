@@ -5,6 +5,7 @@
 //! {"prompt": [..], "completion": [..]}      that of all the messages; the completion is trained
 //! {"prompt": "..", "completion": ".."}      both texts, then the end of the sequence; the completion is trained
 //! {"text": ".."}                            the text, then the end of the sequence
+//! {"text": "..", "label": ..}               of a classifier: the text, or the messages, and what it is answered with
 //! ```
 //!
 //! A text that ends with the end of the sequence already gets no second one.
@@ -17,6 +18,9 @@
 //! marks by `{% generation %}`, of a completion only its own; without it, every token. A row is cut to `max_length`
 //! tokens at its end; one without a trained token is left out, for it has no loss.
 //!
+//! A classifier reads a text as its tokenizer encodes it, or messages as the template writes them, and is answered from
+//! the last token that is left of it and is not the model's token of padding; see [`labels`](super::labels).
+//!
 //! Sources: "Dataset formats and types" in the documentation of the `trl` library, 1.16, and its `SFTTrainer`
 //! (`_prepare_dataset`, `build_labels`).
 
@@ -28,25 +32,31 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use challenges::issues::chat::{Chat as _, ChatTemplate, Conversation, Options, Rendered, Solution};
+use challenges::issues::classify::{self, Classify as _, Problem};
+use reference::llama;
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
+use super::objective::Judgement;
+use super::labels::{Labels, Target};
 use crate::files::read_text;
 use crate::markers::Markers;
 use crate::output::Failure;
 use crate::template::Source;
 
 /// A row of data as a model reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The tokens.
     pub ids: Vec<i32>,
-    /// Which of them are trained.
+    /// Which of them are trained, or answered from.
     pub trained: Vec<bool>,
     /// The lengths of its documents: one, but where rows were packed.
     pub documents: Vec<usize>,
+    /// What a classifier answers of each document; empty of a model that predicts the next token.
+    pub targets: Vec<Target>,
 }
 
 /// What turns a line into a row.
@@ -58,11 +68,13 @@ pub struct Encoder {
     pub(crate) end: Option<i32>,
     end_text: String,
     assistant_only: bool,
+    /// What lines are answered with, if a classifier is trained.
+    labels: Option<Labels>,
     merged: Cell<usize>, // prompts of the file that is read whose tokens do not begin their row
 }
 
 /// The rows of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dataset {
     /// Those with a trained token, in the file's order.
     pub rows: Vec<Row>,
@@ -73,20 +85,52 @@ pub struct Dataset {
     /// Prompts whose tokens do not begin their row: they end within a token, or the template writes them otherwise
     /// alone.
     pub merged: usize,
+    /// Rows of an example, which follow each other; 0 of rows by themselves.
+    pub group: usize,
+    /// What is known of each row of an example; none of pairs.
+    pub judged: Vec<Judgement>,
+    /// What a classifier answers; `None` of a model that predicts the next token.
+    pub problem: Option<Problem>,
 }
 
 /// Bytes that a line may have.
 const LONGEST_LINE: usize = 64 << 20;
 
 impl Row {
-    /// The labels: the token where it is trained, else -100. That the first of a document has no loss is the graph's.
+    /// The labels: the token where it is trained, else -100. That the first of a document has no loss is the graph's. Of
+    /// a classifier they are the classes of the documents, or 0, where these are answered from.
     pub fn labels(&self) -> Vec<i32> {
+        if !self.targets.is_empty() {
+            let mut labels = vec![reference::loss::IGNORED; self.ids.len()];
+            for (token, target) in self.answers() {
+                labels[token] = if let Target::Class(class) = target { *class } else { 0 };
+            }
+            return labels;
+        }
         let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { reference::loss::IGNORED };
         self.ids.iter().zip(&self.trained).map(label).collect()
     }
 
-    /// How many tokens have a loss: those that are trained and are not the first of their document.
+    /// The tokens that documents are answered from, with what they are held against.
+    pub fn answers(&self) -> impl Iterator<Item = (usize, &Target)> {
+        let tokens = (0..self.ids.len()).filter(|token| self.trained[*token]);
+        tokens.zip(&self.targets)
+    }
+
+    /// A row of one document is answered from one token.
+    fn answer_from(&mut self, pad: Option<i32>) {
+        self.trained.fill(false);
+        if !self.ids.is_empty() {
+            self.trained[classify::Solution.last_tokens(&self.ids, self.ids.len(), pad)[0]] = true;
+        }
+    }
+
+    /// How many tokens have a loss: those that are trained and are not the first of their document. Of a classifier, how
+    /// many documents have one.
     pub fn counted(&self) -> usize {
+        if !self.targets.is_empty() {
+            return self.answers().count();
+        }
         let mut rest = self.trained.as_slice();
         let of_document = |length: &usize| {
             let (document, after) = rest.split_at(*length);
@@ -97,7 +141,7 @@ impl Row {
     }
 
     /// A row of one document, cut to so many tokens; whether there were more.
-    fn cut(&mut self, most: usize) -> bool {
+    pub(super) fn cut(&mut self, most: usize) -> bool {
         let longer = self.ids.len() > most;
         self.ids.truncate(most);
         self.trained.truncate(most);
@@ -111,6 +155,7 @@ impl Row {
             ids: rows.iter().flat_map(|row| row.ids.iter().copied()).collect(),
             trained: rows.iter().flat_map(|row| row.trained.iter().copied()).collect(),
             documents: rows.iter().flat_map(|row| row.documents.iter().copied()).collect(),
+            targets: rows.iter().flat_map(|row| row.targets.iter().cloned()).collect(),
         }
     }
 }
@@ -166,14 +211,41 @@ impl Encoder {
             end,
             end_text,
             assistant_only,
+            labels: None,
             merged: Cell::new(0),
         })
+    }
+
+    /// One that reads what a classifier is trained on.
+    fn with_labels(self, labels: Option<Labels>) -> Self {
+        Self { labels, ..self }
     }
 
     /// Every line of a file, cut to `most` tokens.
     ///
     /// Fails at the first line that is no row, with its number.
     pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
+        self.read(file, |data, object| {
+            let mut row = self.row(&object)?;
+            data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
+            self.labels.iter().for_each(|labels| row.answer_from(labels.pad));
+            if row.counted() == 0 {
+                data.left_out += 1;
+            } else {
+                data.rows.push(row);
+            }
+            Ok(())
+        })
+    }
+
+    /// Every line of a file, added to the data.
+    ///
+    /// Fails at the first line that cannot be, with its number.
+    pub(super) fn read(
+        &self,
+        file: &Path,
+        mut add: impl FnMut(&mut Dataset, Map<String, Json>) -> Result<(), String>,
+    ) -> Result<Dataset, Failure> {
         let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
         let mut reader = BufReader::new(File::open(file).map_err(|error| named(&error))?);
         let (mut data, mut line, mut number) = (Dataset::default(), Vec::new(), 0_usize);
@@ -184,12 +256,11 @@ impl Encoder {
             if limited.read_until(b'\n', &mut line).map_err(|error| named(&error))? == 0 {
                 break;
             }
-            let row = self.line(&line);
-            let mut row = row.map_err(|error| named(&format!("line {number}: {error}")))?;
-            data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
-            if row.counted() == 0 { data.left_out += 1 } else { data.rows.push(row) }
+            let added = object(&line).and_then(|object| add(&mut data, object));
+            added.map_err(|error| named(&format!("line {number}: {error}")))?;
         }
         data.merged = self.merged.take();
+        data.problem = self.labels.as_ref().and_then(Labels::problem);
         match data.rows.is_empty() {
             true if number == 1 => Err(named(&"expected a JSON object a line, found an empty file")),
             true => Err(named(&"no line has a trained token")),
@@ -198,30 +269,40 @@ impl Encoder {
     }
 
     /// A line's row.
-    fn line(&self, line: &[u8]) -> Result<Row, String> {
-        if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
-            return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
+    fn row(&self, object: &Map<String, Json>) -> Result<Row, String> {
+        if let Some(labels) = &self.labels {
+            return Ok(Row { targets: vec![labels.target(object)?], ..self.classified(object)? });
         }
-        if line.trim_ascii().is_empty() {
-            return Err("expected a JSON object, found an empty line".into());
-        }
-        let json = serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))?;
-        let Json::Object(object) = json else { return Err("expected a JSON object".into()) };
-        match ["prompt", "completion", "messages"].map(|key| given(&object, key)) {
+        match ["prompt", "completion", "messages"].map(|key| given(object, key)) {
             [Some(Json::Array(prompt)), Some(Json::Array(completion)), _] => {
-                self.answered(prompt, completion, &object)
+                self.answered(prompt, completion, object)
             }
             [Some(Json::Array(_)), None, _] => Err("expected the key completion beside prompt".into()),
             [Some(Json::Array(_)), ..] => {
                 Err("completion: expected a list of messages, as prompt is one".into())
             }
-            [None, _, Some(Json::Array(messages))] => self.conversation(messages, &object),
+            [None, _, Some(Json::Array(messages))] => self.conversation(messages, object),
             [None, _, Some(_)] => Err("messages: expected a list".into()),
             _ if self.assistant_only => {
                 Err("assistant_only_loss needs `messages`, or `prompt` and `completion` that are messages"
                     .into())
             }
-            _ => self.plain(&object),
+            _ => self.plain(object),
+        }
+    }
+
+    /// A text to be classified, or messages.
+    fn classified(&self, object: &Map<String, Json>) -> Result<Row, String> {
+        match (given(object, "messages"), given(object, "text")) {
+            (Some(Json::Array(messages)), None) => self.conversation(messages, object),
+            (None, Some(Json::String(text))) => {
+                let ids = self.encode(text, true)?;
+                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids, ..Row::default() })
+            }
+            (Some(_), Some(_)) => Err("expected text or messages beside the label, found both".into()),
+            (Some(_), None) => Err("messages: expected a list".into()),
+            (None, Some(_)) => Err("text: expected a text".into()),
+            (None, None) => Err("expected the key text, or messages, beside the label".into()),
         }
     }
 
@@ -237,18 +318,18 @@ impl Encoder {
             (_, _, Some(text)) => {
                 let mut ids = self.encode(text, true)?;
                 ids.extend(self.end_of(text));
-                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids })
+                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids, ..Row::default() })
             }
             _ => Err("expected the key messages, or prompt and completion, or text".into()),
         }
     }
 
-    fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
+    pub(super) fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
         let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
         let before = self.common(&self.encode(prompt, true)?, &ids);
         ids.extend(self.end_of(completion));
         let trained = (0..ids.len()).map(|token| token >= before).collect();
-        Ok(Row { documents: vec![ids.len()], ids, trained })
+        Ok(Row { documents: vec![ids.len()], ids, trained, ..Row::default() })
     }
 
     /// What a text lacks: the end of the sequence, if it does not end with it already.
@@ -286,18 +367,32 @@ impl Encoder {
     }
 
     /// A prompt and its completion, both of them messages.
-    fn answered(
+    pub(super) fn answered(
         &self,
         prompt: &[Json],
         completion: &[Json],
         object: &Map<String, Json>,
     ) -> Result<Row, String> {
-        let asked = Conversation { add_generation_prompt: true, ..conversation(prompt.to_vec(), object)? };
-        let asked = self.encode(&self.render(&asked)?.text, false)?;
+        let asked = self.asked(prompt, object)?;
         let mut row = self.conversation(&[prompt, completion].concat(), object)?;
         let before = self.common(&asked, &row.ids);
         row.trained[..before].fill(false);
         Ok(row)
+    }
+
+    /// The tokens of messages that are to be answered.
+    fn asked(&self, prompt: &[Json], object: &Map<String, Json>) -> Result<Vec<i32>, String> {
+        let asked = Conversation { add_generation_prompt: true, ..conversation(prompt.to_vec(), object)? };
+        self.encode(&self.render(&asked)?.text, false)
+    }
+
+    /// The tokens of a prompt, a text or messages.
+    pub(super) fn prompt(&self, prompt: &Json, object: &Map<String, Json>) -> Result<Vec<i32>, String> {
+        match prompt {
+            Json::String(text) => self.encode(text, true),
+            Json::Array(messages) => self.asked(messages, object),
+            _ => Err("prompt: expected a text or a list of messages".to_owned()),
+        }
     }
 
     fn conversation(&self, messages: &[Json], object: &Map<String, Json>) -> Result<Row, String> {
@@ -311,12 +406,26 @@ impl Encoder {
         } else {
             vec![true; ids.len()]
         };
-        Ok(Row { documents: vec![ids.len()], ids, trained })
+        Ok(Row { documents: vec![ids.len()], ids, trained, ..Row::default() })
+    }
+}
+
+/// A line's object.
+fn object(line: &[u8]) -> Result<Map<String, Json>, String> {
+    if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
+        return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
+    }
+    if line.trim_ascii().is_empty() {
+        return Err("expected a JSON object, found an empty line".into());
+    }
+    match serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))? {
+        Json::Object(object) => Ok(object),
+        _ => Err("expected a JSON object".into()),
     }
 }
 
 /// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
-fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
+pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
     object.get(key).filter(|value| !value.is_null())
 }
 
@@ -382,9 +491,11 @@ fn marks_generation(template: &str) -> bool {
 
 impl Config {
     /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
-    /// those of its evaluations; none, if there are no evaluations.
-    pub fn rows(&self, vocab: usize, context: usize) -> Result<[Dataset; 2], Failure> {
-        let encoder = Encoder::open(&self.tokenizer_folder()?, vocab, self.assistant_only_loss)?;
+    /// those of its evaluations; none, if there are no evaluations. Of a classifier both are of one problem.
+    pub fn rows(&self, model: &llama::Config) -> Result<[Dataset; 2], Failure> {
+        let context = model.positions;
+        let encoder = Encoder::open(&self.tokenizer_folder()?, model.vocab, self.assistant_only_loss)?;
+        let encoder = encoder.with_labels(model.classifier.as_ref().map(Labels::of));
         let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
         let rows = |key: &str, file: &str| {
             let rows = self.rows_of(&encoder, file, context);
@@ -396,7 +507,11 @@ impl Config {
     }
 
     fn rows_of(&self, encoder: &Encoder, file: &str, context: usize) -> Result<Dataset, Failure> {
-        let data = encoder.rows(Path::new(file), self.max_length.0.map(|most| most as usize))?;
+        let most = self.max_length.0.map(|most| most as usize);
+        let data = match self.goal().map_err(Failure::Usage)? {
+            Some(goal) => encoder.examples(Path::new(file), &goal, self, most)?,
+            None => encoder.rows(Path::new(file), most)?,
+        };
         match data.longest() {
             longest if longest > context => Err(Failure::Usage(format!(
                 "{file}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it"
@@ -411,6 +526,17 @@ impl Config {
 }
 
 impl Dataset {
+    /// How many examples there are.
+    pub fn examples(&self) -> usize {
+        self.rows.len() / self.group.max(1)
+    }
+
+    /// The numbers of an example's rows.
+    pub fn rows_of(&self, example: usize) -> Range<usize> {
+        let rows = self.group.max(1);
+        example * rows..(example + 1) * rows
+    }
+
     /// Whether all of its rows have as many tokens.
     pub fn is_even(&self) -> bool {
         self.rows.windows(2).all(|two| two[0].ids.len() == two[1].ids.len())

@@ -6,6 +6,9 @@
 //! DIR/model/           a Llama of random weights, a tokenizer of bytes, a chat template with generation marks
 //! ```
 //!
+//! With `--task-type SEQ_CLS` the data are sentences that somebody says, and the class of each is whether they ask, exclaim
+//! or state; `held-out.jsonl` has others, for the evaluations.
+//!
 //! The same files each time. What such a model learns is the form of an answer, in a few seconds; the point is to see
 //! everything work before a larger model is put in its place.
 
@@ -15,7 +18,7 @@ use reference::lora::Targets;
 use serde_json::json;
 
 use super::Config;
-use super::config::Length;
+use super::config::{Evaluation, Length, Names, Task};
 use crate::byte_model::{ByteModel, Weights, write as write_file};
 use crate::output::{Failure, print};
 
@@ -35,14 +38,25 @@ const MODEL: ByteModel = ByteModel {
     weights: Weights::Drawn { embedding: 0.05 },
 };
 
-/// Writes the example into a folder that is not there yet.
-pub fn write(folder: &Path) -> Result<u8, Failure> {
+/// Writes the example of a task into a folder that is not there yet.
+pub fn write(folder: &Path, task: Task) -> Result<u8, Failure> {
     if folder.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", folder.display())));
     }
     MODEL.write(&folder.join("model"))?;
-    write_file(folder, "data.jsonl", data().as_bytes())?;
-    write_file(folder, "config.toml", config().to_toml().as_bytes())?;
+    let config = match task {
+        Task::CausalLm => {
+            write_file(folder, "data.jsonl", data().as_bytes())?;
+            config()
+        }
+        Task::SeqCls => {
+            let [data, held_out] = sayings();
+            write_file(folder, "data.jsonl", data.as_bytes())?;
+            write_file(folder, "held-out.jsonl", held_out.as_bytes())?;
+            of_classes()
+        }
+    };
+    write_file(folder, "config.toml", config.to_toml().as_bytes())?;
     let path = folder.join("config.toml");
     print(&format!("cargo trainer train {} trains the example\n", path.display()));
     Ok(0)
@@ -62,6 +76,59 @@ fn config() -> Config {
         max_length: Length(Some(128)),
         ..Config::default()
     }
+}
+
+/// That of the classifier.
+fn of_classes() -> Config {
+    Config {
+        task_type: Task::SeqCls,
+        id2label: Names(CLASSES.map(|(name, _)| name.to_owned()).to_vec()),
+        lora_dropout: Some(0.0),
+        assistant_only_loss: false,
+        per_device_train_batch_size: 16,
+        learning_rate: 5e-3,
+        warmup_steps: 10,
+        eval_dataset_name: Some("held-out.jsonl".to_owned()),
+        eval_strategy: Evaluation::Steps,
+        eval_steps: Some(20),
+        per_device_eval_batch_size: 30,
+        ..config()
+    }
+}
+
+/// The classes of the sayings, and the sign that tells each.
+const CLASSES: [(&str, char); 3] = [("question", '?'), ("exclamation", '!'), ("statement", '.')];
+
+/// What is said, and who says it: every combination is a saying of each class. The last two are held out.
+const SAID: [&str; 10] = [
+    "the tea is cold",
+    "it rains",
+    "you sold the boat",
+    "nobody came",
+    "the door is open",
+    "we are late",
+    "that was all",
+    "she knows him",
+    "they won again",
+    "the lamp is broken",
+];
+const HELD_OUT: usize = 2;
+const WHO: [&str; 6] = ["Ada", "Grace", "Kurt", "Emmy", "Alan", "Mary"];
+
+/// The sayings that are trained on, and those that are held out.
+fn sayings() -> [String; 2] {
+    let mut lines = [String::new(), String::new()];
+    let all = (0..SAID.len() * WHO.len() * CLASSES.len()).map(|number| {
+        let (class, rest) = (number % CLASSES.len(), number / CLASSES.len());
+        (class, rest % WHO.len(), rest / WHO.len())
+    });
+    for (class, who, said) in all {
+        let (name, sign) = CLASSES[class];
+        let text = format!("\"{}{sign}\" says {}", SAID[said], WHO[who]);
+        let is_held_out = said + HELD_OUT >= SAID.len();
+        lines[usize::from(is_held_out)].push_str(&format!("{}\n", json!({"text": text, "label": name})));
+    }
+    lines
 }
 
 /// Every sum of two digits.

@@ -7,6 +7,7 @@
 //!     "files":    {NAME: SHA-256}         what the rows were made from: it says why they differ
 //!     "model":    SHA-256                 of heads, norms and rotary frequencies, and of each weight the name, the
 //!                                         type, the shape, and 4096 bytes of its beginning, its middle and its end
+//!     "reference": SHA-256                of A and B at the start, where they are the reference model
 //!     "settings": {KEY: its value}        as TOML
 //! }
 //! ```
@@ -17,21 +18,44 @@
 
 use std::path::Path;
 
+use reference::issues::classify::Problem;
 use reference::llama::{self, Llama, rope};
-use reference::lora;
+use reference::lora::{self, Adapter};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::config::Config;
+use super::config::{Config, ProblemType};
 use super::data::{Dataset, Row};
 use super::digest::{digits, of_file};
+use super::objective::Judgement;
 use crate::output::Failure;
 
 /// Settings that decide which rows there are; they count where the rows differ.
 const OF_ROWS: [&str; 3] = ["max_length", "packing", "assistant_only_loss"];
 
 /// Settings that decide what is done with the rows.
-const FIXED: [&str; 12] = [
+const FIXED: [&str; 33] = [
+    "objective",
+    "beta",
+    "loss_type",
+    "label_smoothing",
+    "simpo_gamma",
+    "cpo_alpha",
+    "desirable_weight",
+    "undesirable_weight",
+    "num_generations",
+    "max_completion_length",
+    "temperature",
+    "epsilon",
+    "epsilon_high",
+    "delta",
+    "importance_sampling_level",
+    "scale_rewards",
+    "use_bias_correction_kl",
+    "mask_truncated_completions",
+    "reward_program",
+    "task_type",
+    "problem_type",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "train_sampling_strategy",
@@ -57,22 +81,27 @@ const TOKENIZER: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_t
 const SAMPLE: usize = 4096;
 
 /// What a run is trained on.
-pub fn of(config: &Config, model: &Llama, adapter: &lora::Config, data: &Dataset) -> Result<Json, Failure> {
-    Ok(json!({
-        "rows": {"count": data.rows.len(), "sha256": of_rows(&data.rows)},
+pub fn of(config: &Config, model: &Llama, adapter: &Adapter, data: &Dataset) -> Result<Json, Failure> {
+    let mut all = json!({
+        "rows": {"count": data.rows.len(), "sha256": of_rows(data)},
         "files": files(config)?,
         "model": of_model(model)?,
-        "settings": settings(config, adapter),
-    }))
+        "settings": settings(config, &adapter.config, data.problem),
+    });
+    if config.goal().map_err(Failure::Usage)?.is_some_and(|goal| goal.has_reference()) {
+        all["reference"] = of_adapter(adapter).into();
+    }
+    Ok(all)
 }
 
-/// The settings, as they act: a dropout is the adapter's where the config has none, and scales are quantised where
-/// weights are.
-fn settings(config: &Config, adapter: &lora::Config) -> Map<String, Json> {
+/// The settings, as they act: a dropout is the adapter's where the config has none, scales are quantised where weights
+/// are, and the problem is that of the data.
+fn settings(config: &Config, adapter: &lora::Config, problem: Option<Problem>) -> Map<String, Json> {
     let acting = Config {
+        problem_type: problem.map(ProblemType),
         lora_dropout: Some(adapter.dropout),
         use_bnb_nested_quant: config.load_in_4bit && config.use_bnb_nested_quant,
-        ..config.clone()
+        ..config.acting()
     };
     let kept = |key: &str| [&OF_ROWS[..], &FIXED, &FREE].iter().any(|keys| keys.contains(&key));
     let entries = acting.entries().into_iter().filter(|(key, _)| kept(key));
@@ -92,9 +121,9 @@ fn of_regular(path: &Path) -> Result<Option<String>, Failure> {
     digits.map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
-fn of_rows(rows: &[Row]) -> String {
+fn of_rows(data: &Dataset) -> String {
     let mut hasher = Sha256::new();
-    for Row { ids, trained, documents } in rows {
+    for Row { ids, trained, documents, targets } in &data.rows {
         hasher.update((ids.len() as u64).to_le_bytes());
         hasher.update(ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
         hasher.update(trained.iter().map(|trained| u8::from(*trained)).collect::<Vec<u8>>());
@@ -102,6 +131,25 @@ fn of_rows(rows: &[Row]) -> String {
         for length in documents {
             hasher.update((*length as u64).to_le_bytes());
         }
+        for target in targets {
+            hasher.update(format!("{target:?} "));
+        }
+    }
+    for Judgement { desirable, reward, old, is_truncated, line } in &data.judged {
+        hasher.update([u8::from(*desirable), u8::from(*is_truncated)]);
+        hasher.update(reward.to_le_bytes());
+        hasher.update(old.iter().flatten().flat_map(|log_p| log_p.to_le_bytes()).collect::<Vec<u8>>());
+        hasher.update(serde_json::to_vec(line).unwrap_or_default());
+    }
+    digits(hasher)
+}
+
+/// What the reference model has beside the model: A and B as they were at the start.
+fn of_adapter(adapter: &Adapter) -> String {
+    let mut hasher = Sha256::new();
+    for (name, value) in adapter.values::<f32>() {
+        hasher.update(name.as_bytes());
+        hasher.update(value.to_memory());
     }
     digits(hasher)
 }
@@ -138,6 +186,11 @@ pub fn compare(there: &Json, here: &Json) -> Result<Vec<String>, String> {
     if differs(there, here, "/model") {
         refused
             .push("model_name_or_path: expected the model beside which it was trained, found another".into());
+    }
+    if differs(there, here, "/reference") {
+        let path = "adapter_name_or_path: expected the adapter that the run began with, which is its reference model, \
+                    found another";
+        refused.push(path.into());
     }
     if refused.is_empty() {
         Ok(others(there, here, &FREE).map(Other::noted).collect())

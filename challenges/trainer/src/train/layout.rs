@@ -21,7 +21,9 @@ use reference::loss::IGNORED;
 
 use super::Config;
 use super::batches::Batches;
+use super::config::Objective;
 use super::data::{Dataset, Row, packed};
+use super::labels::Target;
 
 /// How rows lie in micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +50,9 @@ impl Layout {
     /// That of a run over training's rows.
     pub fn of(config: &Config, data: &Dataset) -> Self {
         let batch = config.per_device_train_batch_size as usize;
-        if config.packing {
+        if config.objective != Objective::Sft {
+            Self::SideBySide // the reference model reads what is trained, row for row
+        } else if config.packing {
             Self::Packed
         } else if batch == 1 || data.is_even() {
             Self::SideBySide
@@ -131,7 +135,7 @@ fn numbers(row: &Row) -> Vec<i32> {
 }
 
 /// Rows side by side, filled up at their ends.
-fn side_by_side(rows: &[&Row]) -> Microbatch {
+pub fn side_by_side(rows: &[&Row]) -> Microbatch {
     let length = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
     let filled = |of: &dyn Fn(&Row) -> Vec<i32>, with: i32| -> Vec<i32> {
         let padded = |row: &&Row| {
@@ -145,9 +149,25 @@ fn side_by_side(rows: &[&Row]) -> Microbatch {
         shape: [rows.len(), length],
         ids: filled(&|row| row.ids.clone(), 0),
         labels: filled(&Row::labels, IGNORED),
+        targets: targets(rows, length),
         positions: filled(&|row| row.documents.iter().flat_map(|length| 0..*length as i32).collect(), 0),
         documents: filled(&numbers, 0),
     }
+}
+
+/// The numbers that tokens are held against, those of rows of `length` tokens side by side; none, where there are none.
+fn targets(rows: &[&Row], length: usize) -> Vec<f32> {
+    let numbers = |target: &Target| if let Target::Numbers(numbers) = target { numbers.len() } else { 0 };
+    let outputs = rows.iter().flat_map(|row| &row.targets).map(numbers).max().unwrap_or(0);
+    let mut all = vec![0.0; rows.len() * length * outputs];
+    for (row, tokens) in rows.iter().zip(all.chunks_mut((length * outputs).max(1))) {
+        for (token, target) in row.answers() {
+            if let Target::Numbers(numbers) = target {
+                tokens[token * outputs..][..outputs].copy_from_slice(numbers);
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -160,6 +180,7 @@ mod tests {
             ids: (0..*length as i32).map(|token| 100 * first as i32 + token).collect(),
             trained: vec![true; *length],
             documents: vec![*length],
+            ..Row::default()
         };
         Dataset { rows: lengths.iter().enumerate().map(row).collect(), ..Dataset::default() }
     }

@@ -5,6 +5,7 @@
 //! ```
 
 mod adapter;
+mod answers;
 pub mod batches;
 pub mod config;
 mod curves;
@@ -12,9 +13,11 @@ pub mod data;
 mod digest;
 mod example;
 mod identity;
+mod labels;
 mod layout;
 mod model;
 mod moments;
+mod objective;
 mod pace;
 pub mod paths;
 mod peers;
@@ -34,17 +37,20 @@ use clap::Args;
 use kernels::bytes::Peak;
 use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Spec};
+use reference::llama::{self, Llama, Spec};
 use reference::lora::Adapter;
 use serde_json::Value as Json;
 
 use crate::output::{Failure, print, warn};
 use batches::Batches;
+use data::Dataset;
 use layout::Layout;
+use objective::Goal;
 use run::Job;
 use save::{Output, Saved};
 
 pub use config::Config;
+use config::Task;
 
 /// The flags of `train`.
 #[derive(Debug, Args)]
@@ -61,6 +67,9 @@ pub(crate) struct Train {
     /// Writes a small model, data and a config with every key and what it means into a new folder
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     example: Option<PathBuf>,
+    /// What the example trains: CAUSAL_LM or SEQ_CLS
+    #[arg(long, value_name = "TASK", requires = "example", default_value = "CAUSAL_LM", value_parser = task)]
+    task_type: Task,
     /// Says what memory the run will take and the longest context that fits, and runs nothing
     #[arg(long)]
     plan: bool,
@@ -74,17 +83,21 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
+fn task(text: &str) -> Result<Task, String> {
+    Task::called(text).ok_or_else(|| format!("expected CAUSAL_LM or SEQ_CLS, found {text:?}"))
+}
+
 /// Runs `train`.
 pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     if let Some(folder) = &train.example {
-        return example::write(folder);
+        return example::write(folder, train.task_type);
     }
     let path = train.config.as_ref().ok_or_else(|| Failure::usage("expected a config"))?;
     let peak = Peak::begin();
     let ranks = train.ranks.map(|ranks| ("ranks".to_owned(), ranks.to_string()));
     let settings: Vec<(String, String)> = train.set.iter().cloned().chain(ranks).collect();
     let config = Config::read(path, &settings)?;
-    config.lookup.notes().iter().for_each(|note| warn(note));
+    config.lookup.notes().iter().chain(config.idle_keys().iter()).for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -97,10 +110,11 @@ pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + S
 /// A run from its config to its adapter; the exit code.
 pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
     config.model_folder()?;
-    let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
+    let mut model = open(config)?;
     let begin = Instant::now();
-    let data = config.rows(model.config.vocab, model.config.positions)?;
+    let data = config.rows(&model.config)?;
     let reading = begin.elapsed();
+    model.config.classifier.iter_mut().for_each(|classifier| classifier.problem = data[0].problem);
     let adapter = adapter::first(config, &model)?;
     let spec = Spec {
         compute: config.dtype.0,
@@ -110,17 +124,20 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     };
     let layout = Layout::of(config, &data[0]);
     let spec = layout.spec(spec, &data[1]);
-    let loss = config.loss(&spec)?;
+    let goal = config.goal().map_err(Failure::Usage)?.map(|goal| goal.over(&data[0]));
+    let loss = config.loss(&spec, goal.as_ref())?;
     if let Some(loss) = config.in_chunks(loss.as_ref()) {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
         let cpu = Cpu::with_threads(1);
         chunked::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
     }
-    let trained_on = identity::of(config, &model, &adapter.config, &data[0])?;
+    let trained_on = identity::of(config, &model, &adapter, &data[0])?;
     let output = Output::open(&config.output())?;
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
-    let batches = Batches::new(config, data[0].rows.len());
+    let batches = batches(config, goal.as_ref(), &data[0])?;
     let job = Job {
+        start_adapter: adapter.clone(),
+        goal,
         config,
         model: &model,
         adapter: adapter.config,
@@ -135,6 +152,57 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         reading,
     };
     ranks::run(&job, state, peak, watch)
+}
+
+/// Which examples make which step.
+fn batches(config: &Config, goal: Option<&Goal>, data: &Dataset) -> Result<Batches, Failure> {
+    let Some(Goal::Grpo(grpo)) = goal else { return Ok(Batches::new(config, data.examples())) };
+    let (completions, batch) = (grpo.generations as u64, config.per_device_train_batch_size);
+    let all = batch * config.gradient_accumulation_steps;
+    if !all.is_multiple_of(completions) {
+        return Err(Failure::Usage(format!(
+            "per_device_train_batch_size: expected a step of whole groups of {completions} completions, found {batch} x \
+             {} (gradient_accumulation_steps)",
+            config.gradient_accumulation_steps
+        )));
+    }
+    Ok(Batches::of_groups(config, data.examples(), completions))
+}
+
+/// The model: as its checkpoint has it, or as a classifier.
+fn open(config: &Config) -> Result<Llama, Failure> {
+    let name = &config.model_name_or_path;
+    if config.task_type == Task::CausalLm {
+        let model = Llama::open(name).map_err(Failure::usage)?;
+        return match model.config.classifier {
+            None => Ok(model),
+            Some(_) => Err(Failure::Usage(format!(
+                "task_type: expected \"SEQ_CLS\" for {name}, a classifier, found \"CAUSAL_LM\""
+            ))),
+        };
+    }
+    let mut model = Llama::open_classifier(name, config.labels().as_deref()).map_err(Failure::usage)?;
+    state_problem(config, &mut model.config)?;
+    Ok(model)
+}
+
+/// The same of a model whose weights are not there: its sizes.
+fn sizes(config: &Config, file: &Path) -> Result<llama::Config, Failure> {
+    if config.task_type == Task::CausalLm {
+        return llama::Config::read(file).map_err(Failure::usage);
+    }
+    let (mut model, _) =
+        llama::Config::read_as_classifier(file, config.labels().as_deref()).map_err(Failure::usage)?;
+    state_problem(config, &mut model)?;
+    Ok(model)
+}
+
+/// Takes the problem that a config states.
+fn state_problem(config: &Config, model: &mut llama::Config) -> Result<(), Failure> {
+    let Some(classifier) = &mut model.classifier else { return Ok(()) };
+    classifier.problem = config.problem_type.map(|given| given.0).or(classifier.problem);
+    let wrong = |need| Failure::Usage(format!("problem_type: expected {need}"));
+    classifier.check().map_err(wrong)
 }
 
 /// The solutions, on a device.

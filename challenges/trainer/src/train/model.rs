@@ -116,6 +116,14 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// The model on one rank.
+    pub fn engine(&mut self) -> Result<&mut Engine<'a>, Failure> {
+        match self {
+            Self::Whole(engine) => Ok(engine),
+            Self::Part(..) => Err(Failure::bug("a part of a model for an objective of one rank")),
+        }
+    }
+
     /// Ends a step; its norm.
     pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Failure> {
         match self {
@@ -142,6 +150,14 @@ impl<'a> Model<'a> {
                 let all: Vec<(Microbatch, u64)> = batches.collect();
                 rank.evaluate(&all).map_err(fault(*number))
             }
+        }
+    }
+
+    /// What is logged of a batch that is only read, and the logits of every token of a classifier, which is on one rank.
+    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Failure> {
+        match self {
+            Self::Whole(engine) => engine.evaluated(batch, items).map_err(Failure::bug),
+            Self::Part(..) => Err(Failure::bug("a classifier on several ranks")),
         }
     }
 

@@ -15,10 +15,10 @@ use challenges::train::{Forecast, Forecaster};
 use kernels::{Cpu, bytes};
 use reference::clean::clean;
 use reference::graph::Dtype;
-use reference::llama::{self, Llama, Spec, Storage, Storages};
+use reference::llama::{self, Spec, Storage, Storages};
 
 use super::Config;
-use super::config::Evaluation;
+use super::config::{Evaluation, Objective};
 use super::data::Dataset;
 use super::layout::Layout;
 use super::save::COPIES;
@@ -27,15 +27,22 @@ use ranks::Step;
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
+    if config.objective != Objective::Sft {
+        let found = config.objective.name();
+        return Err(Failure::Usage(format!("--plan: expected objective = \"sft\", found {found}")));
+    }
     let before = bytes::live();
-    let spec = spec(config)?;
+    let mut spec = spec(config)?;
     let most = spec.config.positions;
     let mut text = String::new();
-    let data = config.rows(spec.config.vocab, most).unwrap_or_else(|failure| {
+    let data = config.rows(&spec.config).unwrap_or_else(|failure| {
         let reason = clean(&failure.to_string());
         let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
         <[Dataset; 2]>::default()
     });
+    if let Some(classifier) = &mut spec.config.classifier {
+        classifier.problem = data[0].problem.or(classifier.problem);
+    }
     let layout = Layout::of(config, &data[0]);
     let ([rows, length], evaluation) = shapes(config, &layout, &data, most);
     if let Some(mesh) = config.several() {
@@ -46,7 +53,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         return Ok(0);
     }
     let cpu = Cpu::new();
-    let loss = config.loss(&spec)?;
+    let loss = config.loss(&spec, None)?;
     let loss = config.in_chunks(loss.as_ref());
     let of = |layout: &Layout| {
         let spec = layout.spec(spec.clone(), &data[1]);
@@ -139,7 +146,7 @@ fn parts(forecast: &Forecast) -> [(&'static str, usize); 7] {
 
 /// The model with its adapter, from its weights or from its sizes alone.
 fn spec(config: &Config) -> Result<Spec, Failure> {
-    let spec = match Llama::open(&config.model_name_or_path) {
+    let spec = match super::open(config) {
         Ok(model) => model.spec(),
         Err(error) => {
             let folder = config.model_folder()?;
@@ -150,9 +157,9 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
                 .flatten()
                 .any(|entry| entry.path().extension().is_some_and(|end| end == "safetensors"));
             if has_weights {
-                return Err(Failure::usage(error));
+                return Err(error);
             }
-            let model = llama::Config::read(&folder.join("config.json")).map_err(Failure::usage)?;
+            let model = super::sizes(config, &folder.join("config.json"))?;
             let storages = storages(config, &model);
             Spec {
                 config: model,

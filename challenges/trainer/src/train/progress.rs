@@ -1,6 +1,7 @@
 //! What a run says while it works: a line every `logging_steps` steps on standard output, and, where standard error is
 //! a terminal, a bar below it with the steps, the last loss, the speed and the time that is left.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,8 +46,21 @@ impl Progress {
     /// An evaluation was made; `line` is its line of the metrics.
     pub fn evaluation(&self, step: u64, line: &Json) {
         let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
-        let (loss, accuracy) = (number("eval_loss"), number("eval_mean_token_accuracy"));
-        self.say(&format!("step {step:>6} of {}  eval loss {loss:.4}  accuracy {accuracy:.3}\n", self.steps));
+        let loss = number("eval_loss");
+        let keys = [
+            ("accuracy", "eval_mean_token_accuracy"),
+            ("accuracy", "eval_accuracy"),
+            ("F1", "eval_f1"),
+            ("margins", "eval_rewards/margins"),
+            ("reward", "eval_reward"),
+        ];
+        let mut text = format!("step {step:>6} of {}  eval loss {loss:.4}", self.steps);
+        for (name, number) in
+            keys.map(|(name, key)| (name, number(key))).iter().filter(|(_, number)| !number.is_nan())
+        {
+            let _ = write!(text, "  {name} {number:.3}");
+        }
+        self.say(&format!("{text}\n"));
     }
 
     /// Prints above the bar.

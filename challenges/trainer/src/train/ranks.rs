@@ -19,6 +19,7 @@ use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 
 use super::model::Model;
+use super::objective::{Generator, Goal};
 use super::peers::Peers;
 use super::run::{Job, Run, Seat};
 use super::{Watch, machine};
@@ -55,7 +56,7 @@ fn alone(
         device_peak = Some(device.watermark().map_err(Failure::bug)?);
     }
     let loss = job.config.in_chunks(job.loss.as_ref());
-    let model = Model::whole(
+    let mut model = Model::whole(
         machine(&*device),
         Cpu::new().threads(),
         job.config,
@@ -65,7 +66,17 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
-    Run::new(job, Peers::alone(), model, Some(seat), stop)?.on_device(device_peak).all()
+    if job.goal.is_some_and(|goal| goal.has_reference()) {
+        model.engine()?.keep_reference(&job.start_adapter.values()).map_err(Failure::usage)?;
+    }
+    let generator = match &job.goal {
+        Some(Goal::Grpo(grpo)) => {
+            Generator::new(job.config, &*device, job.model, &job.start_adapter, &job.data[0], grpo)?
+        }
+        _ => None,
+    };
+    let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
+    run.on_device(device_peak).generating(generator).all()
 }
 
 /// What a rank's thread takes with it.
@@ -132,6 +143,7 @@ mod tests {
     use tempfile::TempDir;
 
     use crate::output::Failure;
+    use crate::train::config::Task;
     use crate::train::{Config, example, fit};
 
     fn config(folder: &Path, more: &[(&str, &str)]) -> Config {
@@ -148,7 +160,7 @@ mod tests {
     fn a_rank_that_dies_ends_the_run_and_costs_no_checkpoint() {
         let folder = TempDir::new().expect("a folder");
         let folder = folder.path().join("example");
-        example::write(&folder).expect("an example");
+        example::write(&folder, Task::CausalLm).expect("an example");
         let died = fit(&config(&folder, &[]), None, &mut |step, _| {
             assert!(step < 4, "a bug");
             Ok(String::new())
@@ -169,7 +181,7 @@ mod tests {
     fn a_failure_of_the_first_rank_alone_is_the_runs() {
         let folder = TempDir::new().expect("a folder");
         let folder = folder.path().join("example");
-        example::write(&folder).expect("an example");
+        example::write(&folder, Task::CausalLm).expect("an example");
         let failed = fit(&config(&folder, &[]), None, &mut |_, _| Err(Failure::usage("enough")));
         let Err(Failure::Usage(reason)) = failed else { panic!("a run that failed: {failed:?}") };
         assert_eq!(reason, "enough");

@@ -20,17 +20,20 @@ use challenges::train::chunked::Causal;
 use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Spec};
+use reference::issues::classify::Problem;
+use reference::llama::{Classifier, Llama, Spec};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
+use super::answers::Answers;
 use super::batches::Batches;
 use super::config::Evaluation;
 use super::curves::Curves;
 use super::data::{Dataset, Row};
-use super::layout::Layout;
+use super::layout::{Layout, side_by_side};
 use super::model::{Keyed, Logged, Model, Trained};
+use super::objective::{Generator, Goal, Step};
 use super::pace::Pace;
 use super::peers::Peers;
 use super::progress::Progress;
@@ -48,8 +51,12 @@ pub struct Job<'a> {
     pub adapter: lora::Config,
     /// The model that is trained.
     pub spec: Spec,
-    /// Its loss, if it is chunked.
+    /// Its loss, if it is chunked, or that of an objective.
     pub loss: Option<Causal>,
+    /// The objective, if it is more than the likelihood of the rows.
+    pub goal: Option<Goal>,
+    /// The adapter as it was at the start, which is the reference model's.
+    pub start_adapter: Adapter,
     /// Which rows make which step.
     pub batches: Batches,
     /// How they lie in micro-batches.
@@ -86,6 +93,7 @@ pub struct Run<'a, 's, 'w> {
     stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
     pace: Pace,
     device_peak: Option<Box<dyn Watermark + 'a>>,
+    generator: Option<Generator<'a>>, // of completions that are not logged
 }
 
 /// What the first rank writes and says.
@@ -126,12 +134,29 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let is_evaluated = peers.agree(told)?.iter().any(|text| text == YES);
         let at = job.start.clone();
         let (stepping, pace) = ([Duration::ZERO; 3], Pace::default());
-        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping, pace, device_peak: None })
+        Ok(Self {
+            job,
+            peers,
+            model,
+            at,
+            is_evaluated,
+            stop,
+            first,
+            stepping,
+            pace,
+            device_peak: None,
+            generator: None,
+        })
     }
 
     /// The same, reporting the most bytes that were taken of a device whose memory is not the host's.
     pub fn on_device(self, device_peak: Option<Box<dyn Watermark + 'a>>) -> Self {
         Self { device_peak, ..self }
+    }
+
+    /// The same, drawing completions.
+    pub fn generating(self, generator: Option<Generator<'a>>) -> Self {
+        Self { generator, ..self }
     }
 
     /// Every step that is left; the exit code.
@@ -214,21 +239,9 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let number = self.at.step + 1;
         let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
         let rate = self.job.schedule.rate(made);
-        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.job.data[0].rows[*row]).collect();
-        let parts: Vec<Vec<&Row>> = self.job.batches.step(self.at.step).iter().map(of_rows).collect();
-        let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
-        let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
         let scale = self.model.loss_scale();
-        let of_run = (self.at.step * self.job.config.gradient_accumulation_steps)..;
-        let key = |number: u64| [self.job.config.seed, number].map(|word| word as i32); // of the dropout: new for each
-        let parts: Vec<Keyed> = parts
-            .iter()
-            .zip(of_run)
-            .map(|(part, number)| (self.job.layout.microbatch(part), key(number)))
-            .collect();
-        let logged = self.model.accumulate(&parts, items as u64)?;
+        let Accumulated { loss, tokens, logged, parts } = self.accumulate()?;
         let norm = self.model.update(made + 1, rate)?;
-        let loss: f64 = logged.iter().map(|part| part.loss).sum();
         self.at.step = number;
         self.at.tokens += tokens as u64;
         self.is_evaluated = false;
@@ -242,11 +255,13 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             "learning_rate": rate,
             "epoch": self.job.batches.epochs(number),
             "num_tokens": self.at.tokens,
-            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "entropy": mean(&logged, |part| part.entropy / part.counted),
-            "peak_bytes": peak.map(Peak::bytes).filter(|bytes| *bytes > 0),
-            "tokens_per_second": (tokens as f64 / time.as_secs_f64()).round(),
         });
+        let of_process = [
+            ("peak_bytes", peak.map(Peak::bytes).filter(|bytes| *bytes > 0).into()),
+            ("tokens_per_second", (tokens as f64 / time.as_secs_f64()).round().into()),
+        ];
+        let of_process = of_process.into_iter().map(|(name, value): (&str, Json)| (name.to_owned(), value));
+        add_to(&mut line, logged.into_iter().chain(of_process));
         if let Some(peak) = &self.device_peak {
             line["device_peak_bytes"] = peak.bytes().into();
         }
@@ -265,7 +280,10 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         {
             return Ok(());
         }
-        let cause = self.model.not_finite(&parts, items as u64);
+        let cause = match parts {
+            Some((parts, items)) => self.model.not_finite(&parts, items),
+            None => "objective = \"sft\" over the same answers says in which layer".to_owned(),
+        };
         let divided = if self.job.config.adam_epsilon as f32 == 0.0 {
             "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
         } else {
@@ -274,6 +292,39 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         Err(Failure::Usage(format!(
             "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}{divided}"
         )))
+    }
+
+    /// Adds the gradients of the next step's rows or examples.
+    fn accumulate(&mut self) -> Result<Accumulated, Failure> {
+        let numbers = self.job.batches.step(self.at.step);
+        let data = &self.job.data[0];
+        if let Some(goal) = &self.job.goal {
+            let Step { loss, tokens, metrics } = match &mut self.generator {
+                Some(generator) => {
+                    let policy = self.model.adapter()?;
+                    let drawn = generator.groups(&policy, data, &numbers.concat(), self.at.step)?;
+                    let groups = [(0..drawn.examples()).collect()];
+                    goal.step(self.job.config, self.model.engine()?, &drawn, &groups)?
+                }
+                None => goal.step(self.job.config, self.model.engine()?, data, &numbers)?,
+            };
+            return Ok(Accumulated { loss, tokens, logged: metrics, parts: None });
+        }
+        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &data.rows[*row]).collect();
+        let parts: Vec<Vec<&Row>> = numbers.iter().map(of_rows).collect();
+        let items = parts.iter().flatten().map(|row| row.counted()).sum::<usize>() as u64;
+        let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
+        let of_run = (self.at.step * self.job.config.gradient_accumulation_steps)..;
+        let key = |number: u64| [self.job.config.seed, number].map(|word| word as i32); // of the dropout: new for each
+        let parts: Vec<Keyed> = parts
+            .iter()
+            .zip(of_run)
+            .map(|(part, number)| (self.job.layout.microbatch(part), key(number)))
+            .collect();
+        let logged = self.model.accumulate(&parts, items)?;
+        let loss: f64 = logged.iter().map(|part| part.loss).sum();
+        let logged = self.predicted(&logged, "");
+        Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
     }
 
     /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
@@ -300,21 +351,74 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     /// rows; `SFTTrainer.log` of `trl`, 1.16.
     fn evaluation(&mut self) -> Result<Json, Failure> {
         let begin = Instant::now();
-        let Job { layout, data: [_, evaluated], config, batches, .. } = self.job;
+        let Job { layout, data: [_, evaluated], config, batches, goal, .. } = self.job;
+        if let Some(goal) = goal {
+            let (loss, metrics) = goal.evaluation(config, self.model.engine()?, evaluated)?;
+            let mut line = json!({
+                "step": self.at.step,
+                "epoch": batches.epochs(self.at.step),
+                "eval_loss": loss,
+                "eval_num_tokens": self.at.tokens,
+            });
+            add_to(&mut line, metrics.into_iter().map(|(name, value)| (format!("eval_{name}"), value)));
+            line["eval_runtime"] = begin.elapsed().as_secs_f64().into();
+            return Ok(line);
+        }
         let rows: Vec<&Row> = evaluated.rows.iter().collect();
         let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
         let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-        let logged = self.model.evaluate(parts().map(|rows| (layout.microbatch(rows), items(rows))))?;
+        let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
+        let (logged, metrics) = match &self.job.spec.config.classifier {
+            None => (self.model.evaluate(parts().map(batch))?, Map::new()),
+            Some(classifier) => self.answers(classifier, parts())?,
+        };
         let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
-        Ok(json!({
+        let mut line = json!({
             "step": self.at.step,
             "epoch": batches.epochs(self.at.step),
             "eval_loss": loss / rows.len() as f64,
             "eval_num_tokens": self.at.tokens,
-            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
             "eval_runtime": begin.elapsed().as_secs_f64(),
-        }))
+        });
+        add_to(&mut line, self.predicted(&logged, "eval_").into_iter().chain(metrics));
+        Ok(line)
+    }
+
+    /// What was predicted, in the mean over micro-batches: of the next token; of a classifier which answers were right,
+    /// if they can be.
+    fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
+        let classifier = self.job.spec.config.classifier.as_ref();
+        let right = |name: &str| (format!("{before}{name}"), mean(logged, |part| part.correct / part.counted).into());
+        match classifier.map(Classifier::problem) {
+            None => {
+                let entropy = mean(logged, |part| part.entropy / part.counted).into();
+                Map::from_iter([right("mean_token_accuracy"), (format!("{before}entropy"), entropy)])
+            }
+            Some(Problem::SingleLabel | Problem::MultiLabel) => Map::from_iter([right("accuracy")]),
+            Some(Problem::Regression) => Map::new(),
+        }
+    }
+
+    /// What is logged of batches that a classifier answers, each of its rows by itself, and what the answers are worth.
+    fn answers<'r>(
+        &mut self,
+        classifier: &Classifier,
+        parts: impl Iterator<Item = &'r [&'r Row]>,
+    ) -> Result<(Vec<Logged>, Map<String, Json>), Failure> {
+        let outputs = classifier.labels.len();
+        let mut answers = Answers::new(classifier.problem(), outputs);
+        let mut all = Vec::new();
+        for rows in parts {
+            let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
+            let batch = side_by_side(rows);
+            let (logged, logits) = self.model.evaluated(&batch, items)?;
+            for (row, tokens) in rows.iter().zip(logits.chunks((batch.shape[1] * outputs).max(1))) {
+                row.answers()
+                    .for_each(|(token, target)| answers.add(&tokens[token * outputs..][..outputs], target));
+            }
+            all.push(logged);
+        }
+        Ok((all, answers.metrics()))
     }
 
     fn log(&mut self, line: &Json) -> Result<(), Failure> {
@@ -345,10 +449,23 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     }
 }
 
+/// What was added to a step.
+struct Accumulated {
+    loss: f64,
+    tokens: usize,
+    logged: Map<String, Json>,
+    parts: Option<(Vec<Keyed>, u64)>, // of rows by themselves
+}
+
 const YES: &str = "yes";
 const NO: &str = "no";
 
 const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Adds entries to a line of the metrics.
+fn add_to(line: &mut Json, entries: impl Iterator<Item = (String, Json)>) {
+    entries.for_each(|(name, value)| line[name] = value);
+}
 
 /// The mean over micro-batches.
 fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
@@ -361,11 +478,13 @@ fn describe(job: &Job<'_>) {
     let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
     let mut text = String::new();
     for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
-        let Dataset { rows, left_out, cut, merged } = data;
+        let Dataset { rows, left_out, cut, merged, group, .. } = data;
         if rows.is_empty() {
             continue; // there are no evaluations
         }
-        let _ = write!(text, "{name}: {} rows, the longest of {} tokens", rows.len(), data.longest());
+        let of = if *group > 1 { format!("{} examples of ", data.examples()) } else { String::new() };
+        let rows = if *group > 1 { *group } else { rows.len() };
+        let _ = write!(text, "{name}: {of}{rows} rows, the longest of {} tokens", data.longest());
         if *cut > 0 {
             let _ = write!(text, "; {cut} cut to max_length");
         }

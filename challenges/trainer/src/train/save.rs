@@ -383,7 +383,7 @@ mod tests {
 
     fn case() -> Case {
         let folder = TempDir::new().expect("a folder");
-        example::write(&folder.path().join("example")).expect("an example");
+        example::write(&folder.path().join("example"), crate::train::Task::CausalLm).expect("an example");
         let model = Llama::open(folder.path().join("example/model").to_str().expect("a path"));
         let config = lora::Config::new(2, 4.0, Targets::AllLinear);
         let adapter = Adapter::fresh(config, &model.expect("a model").config, 7).expect("an adapter");

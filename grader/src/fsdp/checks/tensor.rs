@@ -45,6 +45,7 @@ fn spec() -> Spec {
         rope: Rope { theta: 10_000.0, scaling: Scaling::None },
         tied: false,
         quantized: false,
+        classifier: None,
     };
     let storages = config.tensor_specs().into_iter().map(|spec| (spec.name, Storage::Dense(Dtype::F32)));
     Spec {

@@ -37,6 +37,7 @@ impl Drawn {
             rope: Rope { theta: 10_000.0, scaling: Scaling::None },
             tied: false,
             quantized: true,
+            classifier: None,
         };
         let targets = lora::Targets::AllLinear;
         let lora = lora::Config::new(8, 16.0, targets);

@@ -1,0 +1,334 @@
+//! A micro-batch of examples, and what their loss asks for beside labels.
+//!
+//! ```text
+//! rows of the batch      chosen 0, chosen 1, .., rejected 0, rejected 1, ..       of pairs, else as they come
+//! row n of the logits    what follows token t of row b, n = b T + t
+//! ```
+//!
+//! Slots are those of [`challenges::loss::sequences`]: of a batch of fewer pairs than there may be the rejected answers
+//! still begin in the middle.
+
+use challenges::train::{Engine, Microbatch, Scored, Whose};
+use reference::graph::Array;
+use reference::graph::interpret::Values;
+use reference::loss::kto_baseline;
+
+use super::super::data::{Dataset, Row};
+use super::super::layout::side_by_side;
+use super::examples::{Judgement, prompt_of};
+use super::metrics::{self, Metrics};
+use super::{Goal, Grpo, GrpoKind};
+use crate::output::Failure;
+
+/// Examples of a micro-batch.
+pub struct Part<'d> {
+    /// The rows, in the batch's order.
+    pub rows: Vec<&'d Row>,
+    /// What is known of each; none of pairs.
+    pub judged: Vec<&'d Judgement>,
+    /// The advantage of each row, of GRPO.
+    pub advantages: Vec<f64>,
+}
+
+/// The slots of a batch that is laid out.
+pub(super) struct Slots {
+    /// Rows of the padded batch, and tokens of each.
+    pub shape: [usize; 2],
+    /// How many there are.
+    pub count: usize,
+}
+
+/// What a micro-batch has of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct OfStep {
+    /// Its micro-batches.
+    pub parts: usize,
+    /// The tokens that count in all of them.
+    pub tokens: usize,
+    /// The slots of the loss.
+    pub slots: usize,
+}
+
+impl<'d> Part<'d> {
+    /// Examples by their numbers.
+    pub fn of(goal: &Goal, data: &'d Dataset, examples: &[usize]) -> Self {
+        let rows: Vec<usize> = if goal.rows() == 2 {
+            let side = |side: usize| examples.iter().map(move |example| data.rows_of(*example).start + side);
+            side(0).chain(side(1)).collect()
+        } else {
+            examples.to_vec()
+        };
+        let judged = rows.iter().filter_map(|row| data.judged.get(*row)).collect();
+        Self { rows: rows.iter().map(|row| &data.rows[*row]).collect(), judged, advantages: Vec::new() }
+    }
+
+    /// The tokens of its rows.
+    pub fn tokens(&self) -> usize {
+        self.rows.iter().map(|row| row.ids.len()).sum()
+    }
+
+    /// The tokens that have a loss.
+    pub fn counted(&self) -> usize {
+        self.rows.iter().map(|row| row.counted()).sum()
+    }
+
+    /// Adds its loss to the step: what is logged, and its part of the step's loss.
+    pub fn learn(
+        &self,
+        goal: &Goal,
+        engine: &mut Engine<'_>,
+        step: &OfStep,
+    ) -> Result<(f64, Metrics), Failure> {
+        let share = goal.share(step);
+        let (batch, given, reference) = self.prepare(goal, engine, step)?;
+        let scored = engine.learn(&batch, &given, share).map_err(Failure::bug)?;
+        let metrics = self.measure(goal, &batch, step, &scored, &given, &reference);
+        Ok((scored.loss * share, metrics))
+    }
+
+    /// The same of examples that are only read; the loss of the batch.
+    pub fn judge(
+        &self,
+        goal: &Goal,
+        engine: &mut Engine<'_>,
+        step: &OfStep,
+    ) -> Result<(f64, Metrics), Failure> {
+        let (batch, given, reference) = self.prepare(goal, engine, step)?;
+        let scored = engine.judge(&batch, &given).map_err(Failure::bug)?;
+        let metrics = self.measure(goal, &batch, step, &scored, &given, &reference);
+        Ok((scored.loss, metrics))
+    }
+
+    fn measure(
+        &self,
+        goal: &Goal,
+        batch: &Microbatch,
+        step: &OfStep,
+        scored: &Scored,
+        given: &Values<f32>,
+        reference: &[f32],
+    ) -> Metrics {
+        let slots = Slots { shape: batch.shape, count: step.slots };
+        metrics::of(goal, self, &slots, &scored.rows, given, reference)
+    }
+
+    /// The padded batch, what its loss asks for, and the log-probabilities of the reference model.
+    fn prepare(
+        &self,
+        goal: &Goal,
+        engine: &mut Engine<'_>,
+        step: &OfStep,
+    ) -> Result<(Microbatch, Values<f32>, Vec<f32>), Failure> {
+        let z = if let Goal::Kto(_) = goal { self.baseline(engine)? } else { 0.0 };
+        let labelled: Vec<Row> = self.labelled(goal);
+        let batch = side_by_side(&labelled.iter().collect::<Vec<_>>());
+        let batch = engine.padded(&batch).map_err(Failure::bug)?;
+        let reference = if goal.has_reference() {
+            log_p(engine, &batch, Whose::Reference)?
+        } else {
+            vec![0.0; batch.ids.len()]
+        };
+        let slots = Slots { shape: batch.shape, count: step.slots };
+        let given = self.given(goal, &slots, step, &reference, z);
+        Ok((batch, given, reference))
+    }
+
+    /// The rows with the labels that their loss reads: of ORPO's chosen texts the prompt's, too.
+    fn labelled(&self, goal: &Goal) -> Vec<Row> {
+        let chosen = if let Goal::Orpo(_) = goal { self.rows.len() / 2 } else { 0 };
+        let row = |(number, row): (usize, &&Row)| {
+            let trained = if number < chosen { vec![true; row.ids.len()] } else { row.trained.clone() };
+            Row { trained, ..(*row).clone() }
+        };
+        self.rows.iter().enumerate().map(row).collect()
+    }
+
+    /// z of KTO: how far the policy is from the reference over answers to other questions, each prompt with the answer
+    /// before it in the micro-batch.
+    fn baseline(&self, engine: &mut Engine<'_>) -> Result<f64, Failure> {
+        let others = self.rows.iter().cycle().skip(self.rows.len() - 1);
+        let rows: Vec<Row> =
+            self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other)).collect();
+        let batch = side_by_side(&rows.iter().collect::<Vec<_>>());
+        let batch = engine.padded(&batch).map_err(Failure::bug)?;
+        let slots = Slots { shape: batch.shape, count: rows.len() };
+        let mut sums = |whose: Whose| {
+            let log_p = log_p(engine, &batch, whose)?;
+            Ok::<_, Failure>(
+                rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>(),
+            )
+        };
+        let (reference, policy) = (sums(Whose::Reference)?, sums(Whose::Policy)?);
+        kto_baseline(&policy, &reference).map_err(Failure::bug)
+    }
+
+    /// What the loss asks for.
+    fn given(&self, goal: &Goal, slots: &Slots, step: &OfStep, reference: &[f32], z: f64) -> Values<f32> {
+        let is_pair = goal.rows() == 2;
+        let slot = |row: usize| self.slot(is_pair, row, slots.count);
+        let mut given = Values::new();
+        let mut put = |name: &str, values: Vec<f64>| {
+            let shape = [values.len()];
+            given.insert(name.to_owned(), Array::floats(reference::graph::Dtype::F32, &shape, values));
+        };
+        put("mask", slots.spread(&self.rows, |_| 1.0));
+        if goal.has_reference() {
+            put("reference", reference.iter().map(|log_p| f64::from(*log_p)).collect());
+        }
+        let of_slots = |of: &dyn Fn(usize, &Row) -> f64, empty: f64| {
+            let mut all = vec![empty; slots.count];
+            self.rows.iter().enumerate().for_each(|(b, row)| all[slot(b)] = of(b, row));
+            all
+        };
+        let tokens = |_: usize, row: &Row| row.counted() as f64;
+        let units = self.rows.len() / goal.rows();
+        let of_units = |count: usize| {
+            let mut all = vec![0.0; count];
+            all[..units].fill(1.0 / units as f64);
+            all
+        };
+        match goal {
+            Goal::Dpo(_) => {
+                let answers = |_: usize, row: &Row| (row.ids.len() - prompt_of(row)) as f64;
+                put("tokens", of_slots(&answers, 1.0));
+                put("shares", of_units(slots.count / 2));
+            }
+            Goal::Orpo(_) | Goal::Simpo(..) => {
+                put("tokens", of_slots(&tokens, 0.0));
+                put("shares", of_units(slots.count / 2));
+                put("likelihood", self.likelihood(goal, slots));
+            }
+            Goal::Kto(_) => {
+                let desirable = |b: usize, _: &Row| f64::from(u8::from(self.judged[b].desirable));
+                put("desirable", of_slots(&desirable, 0.0));
+                put("shares", of_units(slots.count));
+                put("z", vec![z]);
+            }
+            Goal::Grpo(grpo) => {
+                put("tokens", of_slots(&tokens, 1.0));
+                put("advantages", slots.spread(&self.rows, |b| self.advantages[b]));
+                put("shares", self.weights(grpo, slots, step));
+                if grpo.old {
+                    put("old", self.old(slots));
+                }
+            }
+        }
+        let answer = slots.answers(|row| if row < self.rows.len() { slot(row) as i32 } else { 0 });
+        given.insert("answer".to_owned(), Array::integers(&[answer.len()], answer));
+        given
+    }
+
+    /// The slot of a row.
+    pub(super) fn slot(&self, is_pair: bool, row: usize, count: usize) -> usize {
+        let pairs = self.rows.len() / 2;
+        if is_pair && row >= pairs { count / 2 + row - pairs } else { row }
+    }
+
+    /// What each row's -`log_p` counts in the likelihood of the chosen texts, prompts included, or of answers.
+    fn likelihood(&self, goal: &Goal, slots: &Slots) -> Vec<f64> {
+        let (alpha, labelled) = match goal {
+            Goal::Simpo(_, alpha) => (*alpha, self.rows.iter().map(|row| (*row).clone()).collect()),
+            _ => (1.0, self.labelled(goal)),
+        };
+        let chosen: Vec<&Row> = labelled[..self.rows.len() / 2].iter().collect();
+        let all: usize = chosen.iter().map(|row| row.counted()).sum();
+        slots.spread(&chosen, |_| alpha / all.max(1) as f64)
+    }
+
+    /// What each sampled token counts.
+    fn weights(&self, grpo: &Grpo, slots: &Slots, step: &OfStep) -> Vec<f64> {
+        let rows = self.rows.len() as f64;
+        let tokens = self.counted_by(grpo).max(1) as f64;
+        slots.spread(&self.rows, |b| {
+            if !self.counts(grpo, b) {
+                return 0.0;
+            }
+            match grpo.kind {
+                GrpoKind::Dapo => 1.0 / step.tokens.max(1) as f64,
+                GrpoKind::Grpo => 1.0 / (rows * self.rows[b].counted() as f64),
+                GrpoKind::Bnpo => 1.0 / tokens,
+                GrpoKind::DrGrpo => 1.0 / (rows * grpo.most as f64),
+            }
+        })
+    }
+
+    /// Whether a completion has a loss.
+    pub(super) fn counts(&self, grpo: &Grpo, b: usize) -> bool {
+        !(grpo.masks_truncated && self.judged[b].is_truncated)
+    }
+
+    /// The tokens of completions that have a loss.
+    pub fn counted_by(&self, grpo: &Grpo) -> usize {
+        let rows = self.rows.iter().enumerate().filter(|(b, _)| self.counts(grpo, *b));
+        rows.map(|(_, row)| row.counted()).sum()
+    }
+
+    /// The log-probabilities that tokens were sampled with.
+    fn old(&self, slots: &Slots) -> Vec<f64> {
+        let mut all = vec![0.0; slots.rows()];
+        for (b, (row, own)) in self.rows.iter().zip(&self.judged).enumerate() {
+            let places = slots.places(b, row).zip(own.old.iter().flatten());
+            places.for_each(|(n, log_p)| all[n] = f64::from(*log_p));
+        }
+        all
+    }
+}
+
+impl Goal {
+    /// What a micro-batch's loss counts in its step: as much as each other's, but where it is divided by the step's
+    /// tokens already.
+    fn share(&self, step: &OfStep) -> f64 {
+        match self {
+            Self::Grpo(Grpo { kind: GrpoKind::Dapo, .. }) => 1.0,
+            _ => 1.0 / step.parts as f64,
+        }
+    }
+}
+
+impl Slots {
+    /// N
+    pub fn rows(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The rows of the logits that predict a row's tokens that have a loss.
+    pub fn places<'r>(&self, b: usize, row: &'r Row) -> impl Iterator<Item = usize> + use<'r> {
+        let first = b * self.shape[1];
+        let trained = row.trained.iter().enumerate().skip(1).filter(|(_, trained)| **trained);
+        trained.map(move |(token, _)| first + token - 1)
+    }
+
+    /// The sum of a row's values.
+    pub fn sum(&self, b: usize, row: &Row, values: &[f32]) -> f64 {
+        self.places(b, row).map(|n| f64::from(values[n])).sum()
+    }
+
+    /// A number of each row at its tokens that have a loss, 0 elsewhere.
+    fn spread(&self, rows: &[&Row], of: impl Fn(usize) -> f64) -> Vec<f64> {
+        let mut all = vec![0.0; self.rows()];
+        for (b, row) in rows.iter().enumerate() {
+            self.places(b, row).for_each(|n| all[n] = of(b));
+        }
+        all
+    }
+
+    /// A number of each row at all of its tokens.
+    fn answers(&self, of: impl Fn(usize) -> i32) -> Vec<i32> {
+        let row = |b: usize| std::iter::repeat_n(of(b), self.shape[1]);
+        (0..self.shape[0]).flat_map(row).collect()
+    }
+}
+
+/// The log-probability of each row's label.
+fn log_p(engine: &mut Engine<'_>, batch: &Microbatch, whose: Whose) -> Result<Vec<f32>, Failure> {
+    let mut rows = engine.score(batch, whose).map_err(Failure::bug)?;
+    rows.remove(challenges::loss::sequences::LOG_P).ok_or_else(|| Failure::bug("no log-probabilities"))
+}
+
+/// A row's prompt with another one's answer.
+fn mismatched(row: &Row, other: &Row) -> Row {
+    let (prompt, answer) = (&row.ids[..prompt_of(row)], &other.ids[prompt_of(other)..]);
+    let ids = [prompt, answer].concat();
+    let trained = (0..ids.len()).map(|token| token >= prompt.len()).collect();
+    Row { documents: vec![ids.len()], ids, trained, ..Row::default() }
+}

@@ -1,0 +1,177 @@
+//! A step of an objective: its micro-batches one after the other.
+//!
+//! Of GRPO a step has whole groups, whose completions are cut into micro-batches wherever those end: what a completion
+//! is worth is known before.
+//!
+//! ```text
+//! A = (r - mean r) / (deviation r + 1e-4)      over the group, or with scale_rewards = "batch" the deviation of the step
+//! ```
+//!
+//! Source: `GRPOTrainer` of the library TRL 1.16; Shao et al., "`DeepSeekMath`" (2024), section 4.1.2.
+
+use challenges::train::Engine;
+use serde_json::{Map, Value as Json};
+
+use super::super::config::Config;
+use super::super::data::Dataset;
+use super::given::OfStep;
+use super::{Goal, Grpo, Metrics, Part, Scale};
+use crate::output::Failure;
+
+/// What a step has made, but for its update.
+pub struct Step {
+    /// The loss.
+    pub loss: f64,
+    /// The tokens that were read.
+    pub tokens: usize,
+    /// What is logged beside.
+    pub metrics: Map<String, Json>,
+}
+
+impl Goal {
+    /// Adds the gradients of a step's examples, by micro-batches.
+    pub fn step(
+        &self,
+        config: &Config,
+        engine: &mut Engine<'_>,
+        data: &Dataset,
+        examples: &[Vec<usize>],
+    ) -> Result<Step, Failure> {
+        let size = config.per_device_train_batch_size as usize;
+        let (parts, mut metrics) = self.parts(size, data, examples);
+        let step = self.of_step(config, &parts);
+        let logged = parts.iter().map(|part| part.learn(self, engine, &step));
+        let logged = logged.collect::<Result<Vec<(f64, Metrics)>, Failure>>()?;
+        let (losses, measured): (Vec<f64>, Vec<Metrics>) = logged.into_iter().unzip();
+        metrics.extend(Metrics::mean(&measured));
+        let tokens = parts.iter().map(Part::tokens).sum();
+        Ok(Step { loss: losses.iter().sum(), tokens, metrics })
+    }
+
+    /// The loss of examples that are only read, in the mean over their rows, and what is logged beside, in the mean over
+    /// batches.
+    pub fn evaluation(
+        &self,
+        config: &Config,
+        engine: &mut Engine<'_>,
+        data: &Dataset,
+    ) -> Result<(f64, Map<String, Json>), Failure> {
+        let all: Vec<usize> = (0..data.examples()).collect();
+        let size = config.per_device_eval_batch_size as usize;
+        let batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
+        let (parts, mut logged) = self.parts(size, data, &batches);
+        let (mut sum, mut measured) = (0.0, Vec::new());
+        for part in &parts {
+            let step = self.of_step(config, std::slice::from_ref(part));
+            let (loss, metrics) = part.judge(self, engine, &step)?;
+            sum += loss * part.rows.len() as f64;
+            measured.push(metrics);
+        }
+        logged.extend(Metrics::mean(&measured));
+        let rows: usize = parts.iter().map(|part| part.rows.len()).sum();
+        Ok((sum / rows as f64, logged))
+    }
+
+    fn of_step(&self, config: &Config, parts: &[Part<'_>]) -> OfStep {
+        let counted = |part: &Part<'_>| match self {
+            Self::Grpo(grpo) => part.counted_by(grpo),
+            _ => part.counted(),
+        };
+        OfStep { parts: parts.len(), tokens: parts.iter().map(counted).sum(), slots: self.slots(config) }
+    }
+
+    /// The micro-batches of a step, of groups with so many rows each, and what is known of it before they are read.
+    fn parts<'d>(
+        &self,
+        size: usize,
+        data: &'d Dataset,
+        examples: &[Vec<usize>],
+    ) -> (Vec<Part<'d>>, Map<String, Json>) {
+        let Self::Grpo(grpo) = self else {
+            return (examples.iter().map(|rows| Part::of(self, data, rows)).collect(), Map::new());
+        };
+        let groups: Vec<Vec<usize>> =
+            examples.concat().iter().map(|group| data.rows_of(*group).collect()).collect();
+        let rewards = |group: &Vec<usize>| group.iter().map(|row| data.judged[*row].reward).collect();
+        let rewards: Vec<Vec<f64>> = groups.iter().map(rewards).collect();
+        let advantages = grpo.advantages(&rewards).concat();
+        let rows = groups.concat();
+        let parts = rows.chunks(size).zip(advantages.chunks(size));
+        let parts = parts.map(|(rows, advantages)| {
+            let advantages = advantages.to_vec();
+            Part { advantages, ..Part::of(self, data, rows) }
+        });
+        let parts: Vec<Part<'d>> = parts.collect();
+        let metrics = of_groups(&parts, &rewards, grpo);
+        (parts, metrics)
+    }
+}
+
+impl Grpo {
+    /// The advantage of each completion of each group.
+    pub fn advantages(&self, rewards: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let of_batch = deviation(&rewards.concat());
+        let of_group = |group: &Vec<f64>| {
+            let mean = mean(group);
+            let scale = match self.scale {
+                Scale::Group => deviation(group) + 1e-4,
+                Scale::Batch => of_batch + 1e-4,
+                Scale::None => 1.0,
+            };
+            group.iter().map(|reward| (reward - mean) / scale).collect()
+        };
+        rewards.iter().map(of_group).collect()
+    }
+}
+
+/// What is logged of a step's groups.
+fn of_groups(parts: &[Part<'_>], rewards: &[Vec<f64>], grpo: &Grpo) -> Map<String, Json> {
+    let of_row = |part: &Part<'_>| {
+        let rows = part.rows.iter().zip(&part.judged);
+        rows.map(|(row, own)| (row.counted() as f64, own.is_truncated)).collect::<Vec<_>>()
+    };
+    let rows: Vec<(f64, bool)> = parts.iter().flat_map(of_row).collect();
+    let lengths: Vec<f64> = rows.iter().map(|(length, _)| *length).collect();
+    let ended: Vec<f64> = rows.iter().filter(|(_, is_cut)| !is_cut).map(|(length, _)| *length).collect();
+    let all = rewards.concat();
+    let is_flat = |group: &Vec<f64>| match grpo.scale {
+        Scale::Batch => deviation(&all) <= 1e-8,
+        Scale::Group | Scale::None => deviation(group) <= 1e-8,
+    };
+    let flat = rewards.iter().filter(|group| is_flat(group)).count() as f64 / rewards.len() as f64;
+    let numbers = [
+        ("completions/mean_length", mean(&lengths)),
+        ("completions/min_length", least(&lengths)),
+        ("completions/max_length", most(&lengths)),
+        ("completions/clipped_ratio", 1.0 - ended.len() as f64 / lengths.len() as f64),
+        ("completions/mean_terminated_length", if ended.is_empty() { 0.0 } else { mean(&ended) }),
+        ("completions/min_terminated_length", if ended.is_empty() { 0.0 } else { least(&ended) }),
+        ("completions/max_terminated_length", if ended.is_empty() { 0.0 } else { most(&ended) }),
+        ("reward", mean(&all)),
+        ("reward_std", deviation(&all)),
+        ("frac_reward_zero_std", flat),
+    ];
+    numbers.into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The deviation of a sample, as of one more number than there are degrees of freedom; 0 of one number.
+fn deviation(values: &[f64]) -> f64 {
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (values.len() - 1) as f64).sqrt()
+}
+
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}

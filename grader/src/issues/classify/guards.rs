@@ -1,0 +1,77 @@
+//! Guards: attempts that answer what they have seen. `tests` holds a cheat for each.
+
+use challenges::issues::classify::Classify;
+use reference::graph::Dtype;
+use reference::issues::classify::{last_tokens, oracle_calls};
+
+use super::costs::{Case, PROBLEMS, Sizes};
+use crate::random::Random;
+use crate::table;
+
+/// What a guard does, with random numbers of the run's seed and its own name.
+type Guard = fn(&dyn Classify, &mut Random) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
+
+/// The guards of this part.
+const GUARDS: [(&str, Guard); 3] = [
+    ("a batch that remembers", |steps, random| Ok(remembers(steps, random))),
+    ("known sizes only", |steps, random| Ok(known_only(steps, random))),
+    ("an oracle that answers", |steps, random| Ok(oracle_called(steps, random))),
+];
+
+/// Their names.
+pub(super) const NAMES: [&str; 3] = table::names(&GUARDS);
+
+/// Runs one guard.
+pub(super) fn run(name: &str, steps: &dyn Classify, seed: u64) -> Verdict {
+    table::find(&GUARDS, name)?(steps, &mut Random::named(seed, name))
+}
+
+/// The same memory holds other rows in the next step.
+fn remembers(steps: &dyn Classify, random: &mut Random) -> Option<String> {
+    let mut ids = vec![0; 24];
+    for round in 0..4 {
+        ids.iter_mut().for_each(|id| *id = random.below(3) as i32);
+        let (got, want) = (steps.last_tokens(&ids, 6, Some(0)), last_tokens(&ids, 6, Some(0)));
+        if got != want {
+            return Some(format!("round {round} in the same memory, {ids:?}: got {got:?}, want {want:?}"));
+        }
+    }
+    None
+}
+
+/// A head of as many classes as nobody has seen is trained as well as a small one.
+fn known_only(steps: &dyn Classify, random: &mut Random) -> Option<String> {
+    let drawn = |random: &mut Random| Sizes {
+        rows: 1 + random.below(20),
+        classes: 8 + random.below(150),
+        reach: 2.0,
+        dtype: Dtype::F32,
+    };
+    PROBLEMS.iter().find_map(|problem| {
+        let sizes = drawn(random);
+        let wrong = Case::drawn(*problem, sizes, random).right(steps).err()?;
+        Some(format!("{} rows of {} outputs: {wrong}", sizes.rows, sizes.classes))
+    })
+}
+
+/// The plain functions count their calls; no step may add to them.
+fn oracle_called(steps: &dyn Classify, random: &mut Random) -> Option<String> {
+    let asked = |step: &str, run: &mut dyn FnMut()| {
+        let before = oracle_calls();
+        run();
+        let calls = oracle_calls() - before;
+        (calls > 0).then(|| format!("the reference was called {calls} times while {step} ran"))
+    };
+    let ids: Vec<i32> = (0..12).map(|_| random.below(3) as i32).collect();
+    let rows = asked("D.15", &mut || drop(steps.last_tokens(&ids, 4, Some(0))));
+    rows.or_else(|| {
+        PROBLEMS.iter().find_map(|problem| {
+            let sizes = Sizes { rows: 2, classes: 3, reach: 1.0, dtype: Dtype::F32 };
+            let case = Case::drawn(*problem, sizes, random);
+            asked("D.16", &mut || drop(case.graph(steps)))
+        })
+    })
+}
