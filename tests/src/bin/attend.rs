@@ -5,7 +5,8 @@
 //! - every score in memory against tile by tile: 2,048 tokens, 8 heads of 64, causal, forward and backward;
 //! - full causal against a window of 256: 4,096 tokens, the same heads;
 //! - padded rows against documents end to end: rows of drawn lengths;
-//! - one token against a cache of 4,096 keys, and a read of as many bytes by the same threads.
+//! - one token against a cache of 4,096 keys, of as many heads and of a quarter, and a read of as many bytes by the
+//!   same threads.
 //!
 //! The first run of each compiles and is left out. What is printed are medians, and the quotient of medians.
 
@@ -49,7 +50,8 @@ fn main() -> Result<(), Failure> {
     tiles(&cpu)?;
     window(&cpu)?;
     documents(&cpu)?;
-    decode(&cpu)
+    decode(&cpu, HEADS)?;
+    decode(&cpu, HEADS / 4)
 }
 
 /// Every score in memory, and none.
@@ -93,29 +95,28 @@ fn documents(cpu: &Cpu) -> Result<(), Failure> {
 }
 
 /// One token, whose time is that of reading the cache.
-fn decode(cpu: &Cpu) -> Result<(), Failure> {
-    let sizes = Sizes { queries: 1, ..square(1, 4096) };
-    let more = vec![Feature::ShortQueries, Feature::Decoding];
+fn decode(cpu: &Cpu, groups: usize) -> Result<(), Failure> {
+    let sizes = Sizes { groups, queries: 1, ..square(1, 4096) };
+    let mut more = vec![Feature::ShortQueries, Feature::Decoding];
+    more.extend((groups < HEADS).then_some(Feature::GroupedHeads));
     let request =
         Request { scale: scale(), offset: sizes.keys - 1, rules: CAUSAL, more, ..Request::default() };
     let mut runs = Runs::new(cpu, Way::Split, &request, &sizes, &[])?;
-    let bytes = 2 * HEADS * sizes.keys * DEPTH * size_of::<f32>(); // k and v
+    let bytes = 2 * groups * sizes.keys * DEPTH * size_of::<f32>(); // k and v
     let (cache, mut out) = (vec![1_u8; bytes], vec![0; 1 << 11]); // almost nothing is written
-    let (mut attention, mut read) = (Vec::new(), Vec::new());
+    let mut times = [vec![], vec![]];
     for run in 0..=SHORT_RUNS {
-        let times = [runs.time()?, time(|| stream(cpu, &cache, &mut out))];
+        let of_run = [runs.time()?, time(|| stream(cpu, &cache, &mut out))];
         if run > 0 {
-            attention.push(times[0]);
-            read.push(times[1]);
+            times.iter_mut().zip(of_run).for_each(|(times, time)| times.push(time));
         }
     }
-    let [attention, read] = [median(attention), median(read)];
+    let [attention, read] = times.map(median);
     let rate = |milliseconds: f64| bytes as f64 / milliseconds / 1e6;
     println!(
-        "one token against {} keys, medians of {SHORT_RUNS}: {:.3} ms for {:.1} MB of k and v, {:.1} GB/s; a read of as many bytes \
-         {:.1} GB/s",
+        "one token against {} keys of {groups} heads, medians of {SHORT_RUNS}: {attention:.3} ms for {:.1} MB of k and v, {:.1} \
+         GB/s; a read of as many bytes {:.1} GB/s",
         sizes.keys,
-        attention,
         bytes as f64 / 1e6,
         rate(attention),
         rate(read)

@@ -216,5 +216,5 @@ fn blocks_are_whole_in_part_or_left_out() {
     let window = mask("", Rules { window: Some(WINDOW), ..causal() }, |_| 1);
     let ragged = window.blocks(BLOCK + 1); // the last ones are cut
     assert_eq!(ragged.len(), (TOKENS.div_ceil(BLOCK + 1)).pow(2));
-    assert!(ragged.last() == Some(&Left::Part), "the last token sees itself");
+    assert!(ragged.last() == Some(&Left::Whole), "the last token is a block of its own");
 }
