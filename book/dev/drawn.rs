@@ -21,7 +21,7 @@ use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault, chat, classify, ranks, results};
+use crate::{Error, Fault, attention, chat, classify, ranks, results};
 
 /// A figure's name, its caption, and its SVG.
 pub(crate) type Drawn = (&'static str, &'static str, String);
@@ -91,6 +91,8 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         chat::prompt(),
         chat::difference(),
         chat::stream(),
+        Ok(attention::features()),
+        Ok(attention::masks()),
         classify::learning(&confusions),
         ranks::schedules(),
         ranks::bytes(),

@@ -28,6 +28,7 @@
 
 #![allow(clippy::format_push_string)] // pages are small, and `+= &format!` shows the markup in one piece
 
+pub mod attention;
 pub mod chat;
 pub mod check;
 mod classify;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use book::markdown::{Block, Piece, pieces};
 use challenges::graph::{self, Compile};
+use challenges::issues::attention::{self, Attend, BackEnd, Feature, Packing, Part, Rules, Verdict};
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
 use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
@@ -28,25 +29,27 @@ use kernels::Cpu;
 use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
+use reference::graph::programs::ScoreEntry;
+use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Tensor, Type};
 
 /// Set for the grader's own processes.
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 4] = ["nf4.md", "graph.md", "chat.md", PRINTS];
+const PAGES: [&str; 5] = ["nf4.md", "graph.md", "chat.md", "attention.md", PRINTS];
 
 /// The page whose attempt prints what it does; also the value of [`AS_GRADER`] for it.
 const PRINTS: &str = "debugging.md";
 
 /// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for
 /// the largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step
-/// of tool calling the one that its section asks for.
+/// of tool calling and of attention the one that its section asks for.
 struct Mistaken;
 
 fn main() -> ExitCode {
     if std::env::var_os(AS_GRADER).is_some() {
-        return Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).run(std::env::args_os());
+        let attempts = Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).attention(Mistaken);
+        return attempts.run(std::env::args_os());
     }
     let src = book::root().join("src");
     let stale: usize = PAGES.iter().map(|page| stale(&src.join(page))).sum();
@@ -272,5 +275,57 @@ impl Chat for Mistaken {
             Criterion::Marked => !outside.collect::<String>().contains(word),
             criterion => chat::Solution.shows(rendered, word, criterion),
         }
+    }
+}
+
+impl Attend for Mistaken {
+    /// Keeps the keys that are at most a window away.
+    fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor {
+        let window = rules.window.map(|window| window + 1);
+        attention::Solution.sees(at, &Rules { window, ..*rules })
+    }
+
+    /// Takes the first that is meant for the request.
+    fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict> {
+        let able: Vec<BackEnd> =
+            back_ends.iter().map(|back_end| BackEnd { has: &Feature::ALL, ..*back_end }).collect();
+        attention::Solution.choose(wanted, &able)
+    }
+
+    /// Begins a document where the number changes.
+    fn pack(&self, documents: &[i32], _: usize) -> Packing {
+        attention::Solution.pack(documents, documents.len().max(1))
+    }
+
+    /// Forgets that all parts may see nothing.
+    fn merge(&self, parts: &[Part]) -> Part {
+        let lse = parts.iter().map(|part| part.lse.clone());
+        let largest = lse.reduce(|a, b| a.max(&b)).expect("at least one part");
+        let shares: Vec<Tensor> = parts.iter().map(|part| (&part.lse - &largest).exp()).collect();
+        let sum = shares.iter().cloned().reduce(|a, b| &a + &b).expect("at least one part");
+        let weighted = parts.iter().zip(&shares).map(|(part, share)| {
+            let share = (share / &sum).reshape([sum.dim(0), sum.dim(1), sum.dim(2), 1.into()]);
+            &share * &part.output.cast(Dtype::F32)
+        });
+        let output = weighted.reduce(|a, b| &a + &b).expect("at least one part");
+        Part { output: output.cast(parts[0].output.ty().dtype), lse: &sum.log() + &largest }
+    }
+
+    /// Cuts all keys.
+    fn pieces(
+        &self,
+        queries: Range<usize>,
+        keys: usize,
+        rules: &Rules,
+        most: usize,
+        least: usize,
+    ) -> Vec<Range<usize>> {
+        attention::Solution.pieces(queries, keys, &Rules { window: None, ..*rules }, most, least)
+    }
+
+    /// Gives the sink the other share.
+    fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor {
+        let kept = attention::Solution.sink(part, sinks);
+        (&part.output.cast(Dtype::F32) - &kept.cast(Dtype::F32)).cast(part.output.ty().dtype)
     }
 }

@@ -101,6 +101,7 @@ pub struct Attended {
 }
 
 impl Problem {
+    // ANCHOR: attention-sees
     /// Whether a query sees a key.
     pub fn sees(&self, entry: Entry) -> bool {
         let [batch, _, query, key] = entry;
@@ -111,6 +112,7 @@ impl Problem {
         let own = !documents || of(query) == of(key) && of(key) > 0;
         before && near && own && self.mask.is_none_or(|mask| mask(entry))
     }
+    // ANCHOR_END: attention-sees
 
     /// The score of a product that was scaled, and its derivative.
     fn score(&self, s: f64, entry: Entry) -> [f64; 2] {

@@ -2,8 +2,10 @@
 
 mod agreement;
 mod attention;
+mod attention_chapter;
 mod attention_device;
 mod attention_guards;
+mod attention_laws;
 mod book;
 mod callee;
 mod capture;
