@@ -53,8 +53,8 @@ pub struct Job<'a> {
     pub loss: Option<Causal>,
     /// The objective, if it is more than the likelihood of the rows.
     pub goal: Option<Goal>,
-    /// The adapter as it was at the start, which is the reference model's.
-    pub start_adapter: Adapter,
+    /// The adapter as it was at the start, which is the reference model's; `None` without an objective.
+    pub start_adapter: Option<Adapter>,
     /// Which rows make which step.
     pub batches: Batches,
     /// How they lie in micro-batches.
@@ -280,7 +280,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         }
         let cause = match parts {
             Some((parts, items)) => self.model.not_finite(&parts, items),
-            None => "objective = \"sft\" over the same answers says in which layer".to_owned(),
+            None => "where it comes from is looked for with objective = \"sft\" alone".to_owned(),
         };
         let divided = if self.job.config.adam_epsilon as f32 == 0.0 {
             "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
