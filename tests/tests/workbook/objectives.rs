@@ -452,6 +452,23 @@ fn kto_is_the_oracles() {
     against_the_oracle(&golden, ("kto", &args), &data, &all, &parts, &objective);
 }
 
+/// A long prompt with the long answer to another one is cut as rows are, and reads no further than the context.
+#[test]
+fn kto_cuts_the_answers_that_it_borrows() {
+    let small = Small::new();
+    let long = |text: &str| text.repeat(150);
+    let lines = [(long("a"), "b".to_owned()), ("a".to_owned(), long("b")), (long("c"), long("d"))];
+    let lines = lines.iter().zip([true, false, true]);
+    let lines = lines.map(
+        |((prompt, completion), label)| json!({"prompt": prompt, "completion": completion, "label": label}),
+    );
+    small.write("long.jsonl", lines);
+    for length in ["max_length=256", "max_length=160"] {
+        let settings = ["max_steps=3", "per_device_train_batch_size=3", "device=cpu", length];
+        ran(&small.run(&small.example.path(length), "kto", "long.jsonl", &settings), length);
+    }
+}
+
 /// Logged completions with the log-probabilities that they were sampled with, so that ratios are held.
 #[test]
 fn grpo_over_logged_ratios_is_the_oracles() {

@@ -136,7 +136,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
     let batches = batches(config, goal.as_ref(), &data[0])?;
     let job = Job {
-        start_adapter: adapter.clone(),
+        start_adapter: goal.map(|_| adapter.clone()),
         goal,
         config,
         model: &model,

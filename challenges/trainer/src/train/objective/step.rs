@@ -39,7 +39,7 @@ impl Goal {
     ) -> Result<Step, Failure> {
         let size = config.per_device_train_batch_size as usize;
         let (parts, mut metrics) = self.parts(size, data, examples);
-        let step = self.of_step(config, &parts);
+        let step = self.of_step(config, engine, &parts);
         let logged = parts.iter().map(|part| part.learn(self, engine, &step));
         let logged = logged.collect::<Result<Vec<(f64, Metrics)>, Failure>>()?;
         let (losses, measured): (Vec<f64>, Vec<Metrics>) = logged.into_iter().unzip();
@@ -62,7 +62,7 @@ impl Goal {
         let (parts, mut logged) = self.parts(size, data, &batches);
         let (mut sum, mut measured) = (0.0, Vec::new());
         for part in &parts {
-            let step = self.of_step(config, std::slice::from_ref(part));
+            let step = self.of_step(config, engine, std::slice::from_ref(part));
             let (loss, metrics) = part.judge(self, engine, &step)?;
             sum += loss * part.rows.len() as f64;
             measured.push(metrics);
@@ -72,12 +72,17 @@ impl Goal {
         Ok((sum / rows as f64, logged))
     }
 
-    fn of_step(&self, config: &Config, parts: &[Part<'_>]) -> OfStep {
+    fn of_step(&self, config: &Config, engine: &Engine<'_>, parts: &[Part<'_>]) -> OfStep {
         let counted = |part: &Part<'_>| match self {
             Self::Grpo(grpo) => part.counted_by(grpo),
             _ => part.counted(),
         };
-        OfStep { parts: parts.len(), tokens: parts.iter().map(counted).sum(), slots: self.slots(config) }
+        OfStep {
+            parts: parts.len(),
+            tokens: parts.iter().map(counted).sum(),
+            slots: self.slots(config),
+            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(engine.context()),
+        }
     }
 
     /// The micro-batches of a step, of groups with so many rows each, and what is known of it before they are read.
