@@ -31,7 +31,7 @@ const MOST_CLASSES: usize = 4;
 const FIRST: f64 = 28.0;
 const GAP: f64 = 16.0;
 const TOP: f64 = 56.0;
-const MOST: f64 = 99_999.0;
+const MOST: f64 = 999.0;
 
 impl Look {
     /// All of a challenge's measurements, by their steps.
@@ -59,7 +59,7 @@ impl Look {
     }
 
     fn accuracy(&self) -> f64 {
-        crate::issues::accuracy(&self.counts)
+        accuracy(&self.counts)
     }
 
     fn is_sound(&self) -> bool {
@@ -69,6 +69,14 @@ impl Look {
             && self.counts.iter().all(|count| (0.0..=MOST).contains(count))
             && self.texts(None) > 0.0
     }
+}
+
+/// The share of a confusion (C, C) that is on its diagonal; 0 of nothing.
+pub fn accuracy(confusion: &[f64]) -> f64 {
+    let classes = confusion.len().isqrt();
+    let right: f64 = confusion.iter().step_by(classes + 1).sum();
+    let all: f64 = confusion.iter().sum();
+    if all > 0.0 { right / all } else { 0.0 }
 }
 
 /// The figure; nothing without looks, or of such as make no sense.

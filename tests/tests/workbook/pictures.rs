@@ -442,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn any_answers_find_room(classes in 2..5_usize, looks in prop::collection::vec((0..100_000_u64, prop::collection::vec(0..100_000_u32, 16)), 1..5)) {
+    fn any_answers_find_room(classes in 2..5_usize, looks in prop::collection::vec((0..100_000_u64, prop::collection::vec(0..1_000_u32, 16)), 1..5)) {
         let look = |(steps, counts): &(u64, Vec<u32>)| {
             let counts = counts[..classes * classes].iter().map(|count| f64::from(*count)).collect();
             Look { steps: *steps, counts }

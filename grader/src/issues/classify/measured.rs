@@ -17,6 +17,7 @@ use super::costs::PROBLEMS;
 use super::task::{Batch, CLASSES, PAD, Side};
 use super::trial::{Found, Trial};
 use crate::compare::describe;
+use crate::figure::confusion::accuracy;
 use crate::gather::{Child, Unwound, caught};
 use crate::graph::model::Model;
 use crate::random::Random;
@@ -119,14 +120,6 @@ pub(super) fn training(child: &mut Child, attempt: &dyn Classify) {
         let counts: Vec<f64> = confusion.iter().map(|count| *count as f64).collect();
         child.measured("issues.classifier.accuracy", number(accuracy(&counts), "share", Vec::new()));
     }
-}
-
-/// The share of a confusion (C, C) that is on its diagonal; 0 of nothing.
-pub(crate) fn accuracy(confusion: &[f64]) -> f64 {
-    let classes = confusion.len().isqrt();
-    let right: f64 = confusion.iter().step_by(classes + 1).sum();
-    let all: f64 = confusion.iter().sum();
-    if all > 0.0 { right / all } else { 0.0 }
 }
 
 /// The losses before each update, with the attempt's steps and with the oracle's, and the confusions of the former.
