@@ -42,11 +42,7 @@ const CAUSAL: Rules = Rules { causal: true, window: None, prefix: None, document
 
 fn main() -> Result<(), Failure> {
     let cpu = Cpu::new();
-    println!(
-        "{}, {} threads, f32, {HEADS} heads of {DEPTH}; medians of {RUNS} runs in turns",
-        cpu.identity(),
-        cpu.threads()
-    );
+    println!("{}, f32, {HEADS} heads of {DEPTH}; medians of {RUNS} runs in turns", cpu.identity());
     tiles(&cpu)?;
     window(&cpu)?;
     documents(&cpu)?;
@@ -91,6 +87,13 @@ fn documents(cpu: &Cpu) -> Result<(), Failure> {
         documents.len()
     );
     say(&what, ("padded", padded), ("packed", packed));
+    let alone: Vec<i32> = (0..).zip(&documents).map(|(token, document)| document * (1 + token)).collect();
+    let mut runs = Runs::new(cpu, Way::Packed, &request, &sizes, &alone)?;
+    let times = (0..=RUNS).map(|_| runs.time()).collect::<Result<Vec<f64>, _>>()?;
+    let time = median(times[1..].to_vec());
+    println!(
+        "of the packed, what asks the mask of every block: {time:.1} ms, if each token is a document of its own"
+    );
     Ok(())
 }
 

@@ -45,7 +45,7 @@ fn a_choice_is_explained_with_a_line_for_each_back_end() {
         let (_, lines) = request.choose(&Solution, &BACK_ENDS).expect("one of them can");
         _ = writeln!(text, "{}\n{lines}", listed(&request));
     }
-    shows("explain", text.trim_end_matches('\n'));
+    shows("explain", &(text.trim_end().to_owned() + "\n"));
     let error = dropout.choose(&Solution, &WITHOUT_EXPANDED).map(|_| ()).expect_err("none of them can");
     shows("none", &error);
 }
@@ -76,7 +76,7 @@ fn a_window_counts_the_querys_own_key() {
 fn the_rules_are_a_program_of_one_score() {
     let rules = Rules { window: Some(3), ..causal() };
     let program = programs::mask("rules", &[], |at| Solution.sees(at, &rules)).expect("it is sound");
-    shows("sees", &program.to_string());
+    shows("sees", &format!("{program}\n"));
 }
 
 #[test]

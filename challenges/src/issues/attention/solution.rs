@@ -16,7 +16,7 @@ impl Attend for Solution {
     // rule, so it is joined to that rule before the others are.
     // step D.9: say whether a query sees a key
     fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor {
-        let number = |value: u32| at.key.like(f64::from(value));
+        let number = |value: u32| at.key.like(f64::from(value.min(i32::MAX as u32))); // no place is beyond
         let mut all = at.key.equal(&at.key);
         if rules.causal {
             let before = at.key.less(&(&at.query + 1.0));
