@@ -12,7 +12,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("two-parts", |steps, random| right(steps, &Case::drawn(&[5, 7], 1.0, random))),
     ("one-part", |steps, random| right(steps, &Case::drawn(&[6], 1.0, random))),
     ("uneven-parts", |steps, random| right(steps, &Case::drawn(&[1, 20, 3, 2], 1.0, random))),
-    ("large-scores", |steps, random| right(steps, &Case::drawn(&[4, 4, 4], 300.0, random))),
+    ("large-scores", |steps, random| right(steps, &Case::drawn(&[4, 4, 4], 2000.0, random))),
     ("a-part-that-sees-nothing", |steps, random| right(steps, &Case::drawn(&[3, 0, 5], 1.0, random))),
     ("nothing-is-seen", |steps, random| {
         right(steps, &Case::drawn(&[0, 0], 1.0, random))?;

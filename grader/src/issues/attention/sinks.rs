@@ -11,7 +11,7 @@ use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
     ("small", |steps, random| right(steps, 1.0, Dtype::F32, random)),
-    ("large", |steps, random| right(steps, 500.0, Dtype::F32, random)),
+    ("large", |steps, random| right(steps, 2000.0, Dtype::F32, random)),
     ("a-narrow-type", |steps, random| right(steps, 1.0, Dtype::Bf16, random)),
 ];
 
