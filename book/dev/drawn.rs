@@ -21,7 +21,7 @@ use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault, attention, chat, ranks, results};
+use crate::{Error, Fault, attention, chat, classify, ranks, results};
 
 /// A figure's name, its caption, and its SVG.
 pub(crate) type Drawn = (&'static str, &'static str, String);
@@ -29,6 +29,9 @@ pub(crate) type Drawn = (&'static str, &'static str, String);
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";
 const TRAINER_LOSSES: &str = "results/trainer-losses.csv";
+
+/// What the classifier of challenge D answers as it learns.
+const CONFUSIONS: &str = "results/classifier-confusions.csv";
 
 /// The scorecard whose numbers are drawn.
 const CARD: &str = "xeon-2-cores";
@@ -78,6 +81,7 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let failed = |what: String| Error::Faults(vec![Fault { at: "book/dev/drawn.rs".into(), what }]);
     let losses = crate::read(&root.join("src").join(LOSSES))?;
     let trainer = crate::read(&root.join("src").join(TRAINER_LOSSES))?;
+    let confusions = crate::read(&root.join("src").join(CONFUSIONS))?;
     let all = [
         fusion(),
         lives_of_a_layer(),
@@ -89,6 +93,7 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         chat::stream(),
         Ok(attention::features()),
         Ok(attention::masks()),
+        classify::learning(&confusions),
         ranks::schedules(),
         ranks::bytes(),
     ];

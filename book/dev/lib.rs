@@ -31,6 +31,7 @@
 pub mod attention;
 pub mod chat;
 pub mod check;
+mod classify;
 pub mod directive;
 pub mod drawn;
 pub mod figure;

@@ -180,7 +180,19 @@ mod tests {
             assert_eq!(on_the_cpu(card).map(Course::key), Some(cpu.key()));
         }
         let keys: Vec<String> = exercises().map(Course::key).collect();
-        assert_eq!(keys, ["nf4", "nf4.cuda", "fsdp", "graph", "issues.chat", "issues.attention", "issues.classify", "loss"]);
+        assert_eq!(
+            keys,
+            [
+                "nf4",
+                "nf4.cuda",
+                "fsdp",
+                "graph",
+                "issues.chat",
+                "issues.attention",
+                "issues.classify",
+                "loss"
+            ]
+        );
     }
 
     #[test]

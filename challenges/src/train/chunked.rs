@@ -169,9 +169,14 @@ impl TrainedHead {
         Ok(Self { weight: load(spec.output_layer())?, update: load(train::accumulate_from_weight(spec))? })
     }
 
-    /// The weight as it is now.
-    fn weight(&self, session: &mut Session<'_>) -> Result<DeviceTensor, Error> {
-        let weight = session.run(self.weight, Io::default()).and_then(|outputs| outputs.tensor("weight"));
+    /// The weight as it is now, or as the inputs have it.
+    fn weight(
+        &self,
+        session: &mut Session<'_>,
+        inputs: &BTreeMap<&str, &DeviceTensor>,
+    ) -> Result<DeviceTensor, Error> {
+        let io = Io { inputs: inputs.clone(), ..Io::default() };
+        let weight = session.run(self.weight, io).and_then(|outputs| outputs.tensor("weight"));
         weight.map_err(Error::Session)
     }
 
@@ -198,7 +203,7 @@ impl<'a> States<'a> {
             [forward, backward].map(|graph| session.load(&graph).map_err(Error::Session));
         let trained = spec.has_trained_head().then(|| TrainedHead::new(session, spec)).transpose()?;
         let (weight, head) = match &trained {
-            Some(trained) => (trained.weight(session)?, None),
+            Some(trained) => (trained.weight(session, &BTreeMap::new())?, None),
             None => output_weight(session, on, spec)?,
         };
         Ok(Self {
@@ -265,7 +270,7 @@ impl<'a> States<'a> {
     ) -> Result<DeviceTensor, Error> {
         let sizes = sizes(batch.shape);
         self.fit(session.device(), &sizes)?;
-        self.refresh(session)?;
+        self.refresh(session, &inputs)?;
         let mut io = Io { inputs, sizes, ..Io::default() };
         io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -297,7 +302,7 @@ impl<'a> States<'a> {
         batch: &Microbatch,
         items: u64,
     ) -> Result<Logged, Error> {
-        self.refresh(session)?;
+        self.refresh(session, &io.inputs)?;
         let mut io = io;
         io.inputs.extend(self.head());
         io.sizes = sizes(batch.shape);
@@ -307,11 +312,15 @@ impl<'a> States<'a> {
         Ok(logged)
     }
 
-    /// The weight of an output layer that is trained, as it is now.
-    fn refresh(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+    /// The weight of an output layer that is trained, as it is now, or as the inputs have it.
+    fn refresh(
+        &mut self,
+        session: &mut Session<'_>,
+        inputs: &BTreeMap<&str, &DeviceTensor>,
+    ) -> Result<(), Error> {
         if let Some(trained) = &self.trained {
             self.given.remove("weight"); // first, so that both are never there together
-            let weight = trained.weight(session)?;
+            let weight = trained.weight(session, inputs)?;
             self.given.insert("weight".into(), weight);
         }
         Ok(())

@@ -150,6 +150,11 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// Tokens that a row may have.
+    pub fn context(&self) -> usize {
+        self.spec.config.positions
+    }
+
     /// What the loss is multiplied by, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
         self.scale

@@ -11,6 +11,7 @@ use compiler::rewrite::split::Halves;
 use compiler::session::{self, Session};
 use kernels::{Device, DeviceError};
 use reference::graph::{Dim, Dtype, Graph, Symbol, Type};
+use reference::issues::classify::Problem;
 use reference::llama::Spec;
 use reference::llama::train::{self, Recipe};
 
@@ -131,12 +132,19 @@ impl<'a> Forecaster<'a> {
         Ok(Forecast {
             weights,
             trained: 4 * trained, // with both moments and the gradient
-            inputs: 2 * table * (config.head_dim / 2) * 4 + 4 * rows * length * 4,
+            inputs: 2 * table * (config.head_dim / 2) * 4 + (4 + self.targets()) * rows * length * 4,
             arena,
             saved: self.saved.iter().map(|(_, ty)| bytes_at(ty, &sizes)).sum(),
             loss: self.chunk.map_or(0, |chunk| chunk + rows * length * hidden + self.head_bytes()),
             scratch: self.device.counts().scratch_bytes as usize,
         })
+    }
+
+    /// The numbers that a classifier's token is held against.
+    fn targets(&self) -> usize {
+        let classifier = self.spec.config.classifier.as_ref();
+        let of_numbers = classifier.filter(|classifier| classifier.problem() != Problem::SingleLabel);
+        of_numbers.map_or(0, |classifier| classifier.labels.len())
     }
 
     /// The weight of a chunked loss, where it is not among the inputs of the other graphs.

@@ -19,6 +19,7 @@ extern crate solutions as _; // the steps of challenge D that templates call
 mod byte_model;
 mod cli;
 pub mod constrain;
+mod decoder;
 mod export;
 pub mod files;
 pub mod generate;

@@ -11,10 +11,11 @@
 //! buffer lie, and for how long? [`timeline`]: what does the step spend its time on? [`curves`]: is the compiled run,
 //! or the chunked one, the same run? Of a chunked loss: [`chunks`]: which bytes are alive, and when? [`sizes`]: what
 //! does a chunk's size cost? Of a run on ranks: [`gantt`]: does a pipeline keep to its schedule? [`overlap`]: how long
-//! does a step wait for its gathers? [`graph`], [`lives`], [`prompt`], [`shares`] and [`attention`] draw what no
-//! scorecard holds - a graph, its launches, a model's text, a rank's bytes, a mask - and are for the book. Times differ
-//! tenfold between cases and meaning lies in ratios, hence logarithmic axes; where thresholds lie close together the
-//! speed-up axis is stretched around them and says so.
+//! does a step wait for its gathers? Of a classifier: [`confusion`]: which classes does it still take for which?
+//! [`graph`], [`lives`], [`prompt`], [`shares`] and [`attention`] draw what no scorecard holds - a graph, its launches, a
+//! model's text, a rank's bytes, a mask - and are for the book. Times differ tenfold between cases and meaning lies in
+//! ratios, hence logarithmic axes; where thresholds lie close together the speed-up axis is stretched around them and
+//! says so.
 
 mod lane;
 mod plot;
@@ -23,6 +24,7 @@ mod scale;
 pub mod attention;
 pub mod beside;
 pub mod chunks;
+pub mod confusion;
 pub mod curves;
 pub mod gantt;
 pub mod graph;
@@ -49,7 +51,7 @@ use timing::Timing;
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// `speedup`, `where_time_stands`, `staircase`, `strip`, `memory`, `timeline`, `losses`,
-    /// `chunks`, `sizes`, `training`, `ranks`, `gantt` or `overlap`.
+    /// `chunks`, `sizes`, `training`, `ranks`, `gantt`, `overlap` or `confusion`.
     pub name: &'static str,
     /// One sentence on how to read it.
     pub caption: &'static str,
@@ -133,6 +135,11 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
             overlap::CAPTION,
             overlap::Overlap::of(challenge)
                 .and_then(|both| overlap::steps(&both, "A step with its gathers, late and early")),
+        ),
+        figure(
+            "confusion",
+            confusion::CAPTION,
+            confusion::confusions("A classifier as it learns", &confusion::Look::all(challenge)),
         ),
     ];
     figures.into_iter().flatten().collect()

@@ -7,4 +7,4 @@ mod classify;
 pub(crate) use attention::COURSE as ATTENTION;
 pub(crate) use chat::COURSE as CHAT;
 pub(crate) use classify::COURSE as CLASSIFY;
-pub(crate) use classify::{LAST_CONFUSION, accuracy};
+pub(crate) use classify::LAST_CONFUSION;

@@ -376,7 +376,7 @@ fn of_a_classifier(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
         derived.insert("issues.classifier.training".into(), Derived::plain(value));
     }
     let last = numbers.get(crate::issues::LAST_CONFUSION);
-    let accuracy = last.map(|last| Derived::plain(crate::issues::accuracy(&last.samples)));
+    let accuracy = last.map(|last| Derived::plain(crate::figure::confusion::accuracy(&last.samples)));
     derived.extend(accuracy.map(|accuracy| ("issues.classifier.accuracy".to_owned(), accuracy)));
 }
 

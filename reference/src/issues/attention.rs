@@ -144,9 +144,9 @@ impl Problem {
             let (qi, gi) = (&q[here..here + depth], &grad[out..out + width]);
             let entry = |j: usize| [b, h, i + self.offset, j];
             let seen: Vec<usize> = (0..keys).filter(|j| self.sees(entry(*j))).collect();
-            let scored = seen.iter().map(|j| {
-                self.score(self.scale * dot(qi, &k[key_row(*j) * depth..][..depth]), entry(*j))
-            });
+            let scored = seen
+                .iter()
+                .map(|j| self.score(self.scale * dot(qi, &k[key_row(*j) * depth..][..depth]), entry(*j)));
             let scores: Vec<[f64; 2]> = scored.collect();
             let lse = log_sum_exp(scores.iter().map(|[s, _]| *s));
             let total = match &self.sinks {

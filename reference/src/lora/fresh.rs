@@ -25,7 +25,7 @@ impl Uniform {
 
     /// The next number of a normal distribution around 0 with the standard deviation 1.
     pub fn normal(&mut self) -> f64 {
-        let [radius, turn] = [0; 2].map(|_| (self.signed() + 1.0) / 2.0); // 0..1
+        let [radius, turn] = [0; 2].map(|_| f64::midpoint(self.signed(), 1.0)); // 0..1
         (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * turn).cos()
     }
 

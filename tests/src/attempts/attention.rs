@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
-use challenges::issues::attention::{Attend, BackEnd, Feature, Packing, Part, Problem, Rules, Sizes, Verdict};
+use challenges::issues::attention::{
+    Attend, BackEnd, Feature, Packing, Part, Problem, Rules, Sizes, Verdict,
+};
 use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{Dtype, Tensor};
 
@@ -222,7 +224,8 @@ impl Attend for Second {
         let one = at.key.equal(&at.key);
         let not = |x: Tensor| x.equal(&x.like(0.0));
         let causal = if rules.causal { not(at.query.less(&at.key)) } else { one.clone() };
-        let prefix = rules.prefix.map_or(causal.like(0.0), |prefix| at.key.less(&at.key.like(f64::from(prefix))));
+        let prefix =
+            rules.prefix.map_or(causal.like(0.0), |prefix| at.key.less(&at.key.like(f64::from(prefix))));
         let window = rules.window.map_or(one, |window| {
             let reach = at.key.like(f64::from(window));
             at.query.less(&(&at.key + &reach)).min(&at.key.less(&(&at.query + &reach)))
@@ -234,7 +237,9 @@ impl Attend for Second {
 
     fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict> {
         let verdict = |back_end: &BackEnd| match back_end.of {
-            [] => wanted.iter().find(|feature| !back_end.has.contains(feature)).map(|one| Verdict::Lacks(*one)),
+            [] => {
+                wanted.iter().find(|feature| !back_end.has.contains(feature)).map(|one| Verdict::Lacks(*one))
+            }
             of if of.iter().any(|feature| wanted.contains(feature)) => {
                 wanted.iter().find(|feature| !back_end.has.contains(feature)).map(|one| Verdict::Lacks(*one))
             }

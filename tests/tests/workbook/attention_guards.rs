@@ -17,9 +17,8 @@ fn issues(card: &Scorecard) -> &Challenge {
 }
 
 fn rows(card: &Scorecard) -> [&Row; 2] {
-    ["Refactor attention", "Flex attention"].map(|wording| {
-        issues(card).rows.iter().find(|row| row.wording == wording).expect("a published row")
-    })
+    ["Refactor attention", "Flex attention"]
+        .map(|wording| issues(card).rows.iter().find(|row| row.wording == wording).expect("a published row"))
 }
 
 #[test]

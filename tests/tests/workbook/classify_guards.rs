@@ -1,5 +1,8 @@
 //! Contract of sequence classification: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
+use std::fmt::Write as _;
+use std::fs;
+
 use grader::scorecard::{Challenge, Outcome, Row, Scorecard, Truth};
 use tests::program::{own, tripped};
 
@@ -71,3 +74,36 @@ fn honest_classifiers_trip_no_guard_and_get_their_point() {
         assert_eq!((row(&card).points, row(&card).fact), (1, Truth::Met), "{honest}: {:#?}", row(&card));
     }
 }
+
+/// What the book's figure is drawn from: the answers of the solution's run, as near as a processor's own roundings let
+/// them be.
+#[test]
+fn the_kept_answers_are_those_of_a_run() {
+    let flags = ["score", "classify", "--attempt", "solution", "--quick", "--json", "--seed", "0x1"];
+    let card = own(OWN, "an honest classifier", &flags).card();
+    let numbers = &issues(&card).measurements;
+    let mut text = format!("{COMMENT}\n");
+    for step in [0, 40, 80, 120] {
+        let counts = &numbers[&format!("issues.classifier.confusion.{step}")].samples;
+        let counts: Vec<String> = counts.iter().map(f64::to_string).collect();
+        writeln!(text, "{step},{}", counts.join(",")).expect("a text");
+    }
+    let path = tests::place::workbook().join("book/src/results/classifier-confusions.csv");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &text).expect("it can be written");
+    }
+    let kept = fs::read_to_string(&path).expect("it is kept");
+    let right = |text: &str| -> Vec<f64> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let numbers =
+            |line: &str| line.split(',').map(|number| number.parse().unwrap()).collect::<Vec<f64>>();
+        lines.map(numbers).map(|line| line[1] + line[5] + line[9]).collect()
+    };
+    let apart =
+        right(&text).iter().zip(right(&kept)).map(|(own, kept)| (own - kept).abs()).fold(0.0, f64::max);
+    assert!(apart <= 12.0 && right(&text).len() == right(&kept).len(), "{text}, and kept is {kept}");
+}
+
+const COMMENT: &str = "\
+# Answers of challenge D's classifier to 240 texts that are held out: steps of training, then how often each class was
+# answered for each, row by row. UPDATE=1 cargo test --release -p tests --test workbook classify_guards:: writes this file.";

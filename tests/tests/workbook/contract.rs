@@ -42,6 +42,9 @@ const CHUNKER: &str = "challenges/src/loss/exercise.rs";
 /// The exercise of tool calling, a part of challenge D.
 const CHATTER: &str = "challenges/src/issues/chat/exercise.rs";
 
+/// The exercise of sequence classification, another part.
+const CLASSIFIER: &str = "challenges/src/issues/classify/exercise.rs";
+
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
     root: PathBuf,
@@ -366,6 +369,25 @@ fn tool_calling_typed_in_wins_its_point_and_untouched_nothing() {
     let message = copy.grader(&["test", "D.1"]);
     assert!(message.code == 1 && message.stdout.contains("does not compile"), "{}", message.stdout);
     assert!(message.stdout.contains("challenges/src/issues/chat/exercise.rs"), "{}", message.stdout);
+}
+
+#[test]
+fn a_classifier_typed_in_wins_its_point_step_by_step() {
+    let copy = copy();
+    copy.fresh();
+    let text = challenges::issues::classify::solution_text().replace("Solution", "Exercise");
+    let row = |wording: &str| {
+        let card = copy.grader(&["score", "classify", "--quick", "--json"]).card();
+        let row = card.challenges[3].rows.iter().find(|row| row.wording == wording).expect("a row").clone();
+        (row.points, row.fact)
+    };
+    assert_eq!(row("Sequence classification"), (0, Truth::Unmeasured));
+    fs::write(copy.root.join(CLASSIFIER), &text).expect("the exercise can be written");
+    assert_eq!(row("Sequence classification"), (1, Truth::Met));
+    let last = text.replacen("rposition(|id| Some(*id) != pad).unwrap_or(0)", "len() - 1", 1);
+    fs::write(copy.root.join(CLASSIFIER), last).expect("the exercise can be written");
+    assert_eq!(row("Sequence classification"), (0, Truth::Unmet));
+    assert_eq!(copy.grader(&["test", "D.16"]).code, 0, "the other steps pass");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::sft::{Sft, close, metrics, train};
 const KEPT: &str = include_str!("modules_trl.json");
 
 /// A folder with the adapter that the golden run starts from, and modules beside it as the base has them.
-fn start(sft: &Sft, llama: &Llama, variant: &Value, folder: &Path) -> PathBuf {
+pub(crate) fn start(sft: &Sft, llama: &Llama, variant: &Value, folder: &Path) -> PathBuf {
     let pairs = Adapter::open(sft.path("published/adapter-start"), &llama.config).expect("an adapter");
     let modules = Modules::read(variant.get("modules_to_save"), variant.get("trainable_token_indices"));
     let modules = modules.unwrap_or_else(|error| panic!("{error}"));

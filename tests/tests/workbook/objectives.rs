@@ -84,6 +84,14 @@ impl Golden {
         Oracle::new(self.sft.base.open("nf4"), &self.adapter())
     }
 
+    /// An oracle that starts from the adapter of a config, if it names one.
+    fn oracle_of(&self, args: &Value) -> Oracle {
+        let llama = self.sft.base.open("nf4");
+        let named = args["adapter_name_or_path"].as_str();
+        let adapter = named.map(|folder| Adapter::open(folder, &llama.config).expect("an adapter"));
+        Oracle::new(llama, &adapter.unwrap_or_else(|| self.adapter()))
+    }
+
     fn encoder(&self) -> Encoder {
         let vocab = self.sft.base.open("nf4").config.vocab;
         Encoder::open(&self.sft.path("tokenizer"), vocab, false).expect("a tokenizer")
@@ -246,7 +254,7 @@ fn against_the_oracle(
     ran(&train(folder.path(), &golden.config(name, args, data, &output), &[]), name);
     let own = metrics(&output);
     assert_eq!(own.len(), STEPS, "{name}");
-    let mut oracle = golden.oracle();
+    let mut oracle = golden.oracle_of(args);
     for (step, line) in own.iter().enumerate() {
         let rate = line["learning_rate"].as_f64().expect("a rate");
         let (loss, norm) = oracle.step(rows, &parts(step), objective, rate, 0.01);
@@ -284,6 +292,23 @@ fn spread(log_p: &[Vec<f64>], slope: impl Fn(usize) -> f64) -> Vec<Vec<f64>> {
     log_p.iter().enumerate().map(|(row, tokens)| vec![slope(row); tokens.len()]).collect()
 }
 
+/// A loss of pairs held against the start, in steps of two micro-batches.
+fn dpo(pair: PairLoss) -> Box<Objective<'static>> {
+    Box::new(move |_: &[usize], policy: &[Vec<f64>], start: &[Vec<f64>]| {
+        let count = |row: usize| if pair.kind == PairKind::Ipo { policy[row].len() as f64 } else { 1.0 };
+        let moved: Vec<f64> = sums(policy).iter().zip(sums(start)).map(|(own, start)| own - start).collect();
+        let pairs = moved.len() / 2;
+        let apart = |i: usize| moved[i] / count(i) - moved[pairs + i] / count(pairs + i);
+        let exact = pair.exact(&(0..pairs).map(apart).collect::<Vec<f64>>()).expect("a loss");
+        let share = 1.0 / (2 * pairs) as f64;
+        let slope = |row: usize| {
+            let sign = if row < pairs { 1.0 } else { -1.0 };
+            sign * exact.gradient[row % pairs] * share / count(row)
+        };
+        (exact.values.iter().sum::<f64>() * share, spread(policy, slope))
+    })
+}
+
 #[test]
 fn dpo_is_the_oracles() {
     let Some(golden) = Golden::find() else { return };
@@ -296,26 +321,30 @@ fn dpo_is_the_oracles() {
         ("robust", PairKind::Robust(0.2), 0.5),
     ];
     for (loss, kind, beta) in losses {
-        let pair = PairLoss { kind, beta };
-        let objective = |_: &[usize], policy: &[Vec<f64>], start: &[Vec<f64>]| {
-            let count = |row: usize| if kind == PairKind::Ipo { policy[row].len() as f64 } else { 1.0 };
-            let moved: Vec<f64> =
-                sums(policy).iter().zip(sums(start)).map(|(own, start)| own - start).collect();
-            let pairs = moved.len() / 2;
-            let apart = |i: usize| moved[i] / count(i) - moved[pairs + i] / count(pairs + i);
-            let exact = pair.exact(&(0..pairs).map(apart).collect::<Vec<f64>>()).expect("a loss");
-            let share = 1.0 / (2 * pairs) as f64; // of a step of two
-            let slope = |row: usize| {
-                let sign = if row < pairs { 1.0 } else { -1.0 };
-                sign * exact.gradient[row % pairs] * share / count(row)
-            };
-            (exact.values.iter().sum::<f64>() * share, spread(policy, slope))
-        };
+        let objective = dpo(PairLoss { kind, beta });
         let smoothing =
             if let PairKind::Robust(e) = kind { json!({"label_smoothing": e}) } else { json!({}) };
         let mut args = shared(&json!({"beta": beta, "loss_type": loss}));
         args.as_object_mut().expect("an object").extend(smoothing.as_object().expect("an object").clone());
-        against_the_oracle(&golden, ("dpo", &args), &golden.path("data.jsonl"), &rows, &parts, &objective);
+        against_the_oracle(&golden, ("dpo", &args), &golden.path("data.jsonl"), &rows, &parts, &*objective);
+    }
+}
+
+/// The reference model has the output layer and the embedding that it began with, too.
+#[test]
+fn dpo_with_whole_modules_is_the_oracles() {
+    let Some(golden) = Golden::find() else { return };
+    let (rows, objective) = (pairs(&golden), dpo(PairLoss { kind: PairKind::Sigmoid, beta: 0.5 }));
+    let parts = |step| examples(step, rows.len() / 2).iter().map(|part| halves(part)).collect();
+    let llama = golden.sft.base.open("nf4");
+    for modules in
+        [json!({"modules_to_save": ["lm_head", "embed_tokens"]}), json!({"trainable_token_indices": [3, 2]})]
+    {
+        let folder = TempDir::new().expect("a folder");
+        let start = crate::modules::start(&golden.sft, &llama, &modules, folder.path());
+        let args = shared(&json!({"beta": 0.5, "adapter_name_or_path": start.to_str().expect("a path")}));
+        let data = golden.path("data.jsonl");
+        against_the_oracle(&golden, ("dpo", &args), &data, &rows, &parts, &*objective);
     }
 }
 
@@ -396,6 +425,7 @@ fn kto_is_the_oracles() {
             trained: (0..ids.len()).map(|token| token >= prompt(row)).collect(),
             documents: vec![ids.len()],
             ids,
+            ..Row::default()
         }
     });
     let all: Vec<Row> = own.iter().cloned().chain(mismatched).collect();
@@ -420,6 +450,23 @@ fn kto_is_the_oracles() {
     };
     let args = shared(&json!({"beta": 0.4, "desirable_weight": 1.2, "undesirable_weight": 0.7}));
     against_the_oracle(&golden, ("kto", &args), &data, &all, &parts, &objective);
+}
+
+/// A long prompt with the long answer to another one is cut as rows are, and reads no further than the context.
+#[test]
+fn kto_cuts_the_answers_that_it_borrows() {
+    let small = Small::new();
+    let long = |text: &str| text.repeat(150);
+    let lines = [(long("a"), "b".to_owned()), ("a".to_owned(), long("b")), (long("c"), long("d"))];
+    let lines = lines.iter().zip([true, false, true]);
+    let lines = lines.map(
+        |((prompt, completion), label)| json!({"prompt": prompt, "completion": completion, "label": label}),
+    );
+    small.write("long.jsonl", lines);
+    for length in ["max_length=256", "max_length=160"] {
+        let settings = ["max_steps=3", "per_device_train_batch_size=3", "device=cpu", length];
+        ran(&small.run(&small.example.path(length), "kto", "long.jsonl", &settings), length);
+    }
 }
 
 /// Logged completions with the log-probabilities that they were sampled with, so that ratios are held.

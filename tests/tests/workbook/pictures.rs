@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
+use grader::figure::confusion::{Look, confusions};
 use grader::figure::curves::Runs;
 use grader::figure::gantt::{self, Gantt, chart};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
@@ -50,7 +51,7 @@ fn figures() -> Vec<(String, String)> {
 fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let figures = figures();
     let graph = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
-    let chat = ["chat-prompt", "chat-difference", "chat-stream"];
+    let chat = ["chat-prompt", "chat-difference", "chat-stream", "classify-learning"];
     let attention = ["attention-features", "attention-masks"];
     let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
     let ranks = ["fsdp-schedules", "fsdp-bytes", "ranks", "gantt", "overlap"];
@@ -438,6 +439,20 @@ proptest! {
             Piece { text: text.clone(), id: *id, role: roles[*role], trained: *trained }
         };
         let drawn = prompt::prompt("Any prompt", &tokens.iter().map(piece).collect::<Vec<Piece>>());
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+    }
+
+    #[test]
+    fn any_answers_find_room(classes in 2..5_usize, looks in prop::collection::vec((0..100_000_u64, prop::collection::vec(0..1_000_u32, 16)), 1..5)) {
+        let look = |(steps, counts): &(u64, Vec<u32>)| {
+            let counts = counts[..classes * classes].iter().map(|count| f64::from(*count)).collect();
+            Look { steps: *steps, counts }
+        };
+        let looks: Vec<Look> = looks.iter().map(look).collect();
+        let Some(drawn) = confusions("Answers", &looks) else {
+            prop_assert!(looks.iter().any(|look| look.counts.iter().all(|count| *count == 0.0)));
+            return Ok(());
+        };
         prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
     }
 

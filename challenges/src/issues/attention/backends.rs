@@ -11,11 +11,11 @@
 //!
 //! What each shares with the others is asked of an attempt's steps; so a wrong window is wrong on all of them.
 
+use reference::grad;
 use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{
     Attention, Builder, Dim, Dtype, Error, Facts, Graph, Id, Tensor, Type, apply, product,
 };
-use reference::grad;
 
 use super::request::{Feature, Request};
 use super::{Attend, Sizes};
@@ -318,10 +318,7 @@ fn nothing(q: &Tensor, v: &Tensor) -> Part {
     let [batch, heads, queries, _] = [0, 1, 2, 3].map(|dim| q.dim(dim));
     let lse = Type::new(Dtype::F32, [&batch, &heads, &queries]);
     let output = Type::new(q.ty().dtype, [batch, heads, queries, v.dim(3)]);
-    Part {
-        output: q.tape().constant(0.0, &output),
-        lse: q.tape().constant(f64::NEG_INFINITY, &lse),
-    }
+    Part { output: q.tape().constant(0.0, &output), lse: q.tape().constant(f64::NEG_INFINITY, &lse) }
 }
 
 /// The tokens that are not padding, end to end, as one sequence of documents; and their results back in their places.
@@ -333,7 +330,8 @@ fn packed(request: &Request, steps: &dyn Attend, given: &Given) -> Result<Part, 
     let part = tiled(request, steps, &inner)?;
     let back = |x: &Tensor, like: &[Dim]| {
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|dim| like[dim].clone());
-        let rows = x.transpose(&[0, 2, 1, 3]).reshape([tokens.dim(0), product(&[heads.clone(), width.clone()])]);
+        let rows =
+            x.transpose(&[0, 2, 1, 3]).reshape([tokens.dim(0), product(&[heads.clone(), width.clone()])]);
         let rows = rows.scatter_add(tokens, product(&[batch.clone(), length.clone()]));
         rows.reshape([batch, length, heads, width]).transpose(&[0, 2, 1, 3])
     };

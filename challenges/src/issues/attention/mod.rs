@@ -60,8 +60,14 @@ pub trait Attend: Send + Sync {
     /// places from `offset` on, the keys those from 0 to `keys`. They follow each other, are at most `most` (at least
     /// 1), have at least `least` keys (at least 1) each unless there are fewer in all, and differ by at most one key,
     /// longer ones first; and there are as many as that allows. None, if no key can be seen.
-    fn pieces(&self, queries: Range<usize>, keys: usize, rules: &Rules, most: usize, least: usize)
-    -> Vec<Range<usize>>;
+    fn pieces(
+        &self,
+        queries: Range<usize>,
+        keys: usize,
+        rules: &Rules,
+        most: usize,
+        least: usize,
+    ) -> Vec<Range<usize>>;
 
     /// D.14 - the output with attention sinks, in its type: `sinks` f32 (heads) are logits that take their share of the
     /// softmax and have no value.

@@ -168,7 +168,9 @@ impl Request {
         let taken = back_ends.iter().zip(&verdicts).find(|(_, verdict)| **verdict == Verdict::Taken);
         match taken {
             Some((back_end, _)) => Ok((back_end, lines)),
-            None => Err(format!("expected a back end with {}, found none:\n{lines}", listed(&self.features()))),
+            None => {
+                Err(format!("expected a back end with {}, found none:\n{lines}", listed(&self.features())))
+            }
         }
     }
 }

@@ -15,12 +15,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use challenges::decode::Decoder;
-use challenges::nf4::DEQUANTIZER;
-use challenges::weights;
 use clap::Args;
-use kernels::{Device, Which};
-use reference::graph::Dtype;
-use reference::llama::{Llama, Spec, hub};
+use kernels::Which;
+use reference::llama::{Llama, hub};
 use reference::lora::Adapter;
 use serde_json::json;
 
@@ -28,7 +25,7 @@ use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
 
-pub(crate) use prompt::stops;
+pub use crate::decoder::{Weights, decoder};
 pub use vocabulary::vocabulary;
 
 /// The flags of `generate`.
@@ -75,18 +72,6 @@ impl Quantize {
     fn weights(&self) -> Weights {
         if self.load_in_4bit { Weights::Nf4 { nested: self.use_bnb_nested_quant } } else { Weights::AsStored }
     }
-}
-
-/// How a checkpoint's weights are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weights {
-    /// As the file stores them.
-    AsStored,
-    /// The layers' dense projections as NF4.
-    Nf4 {
-        /// Whether the scales are quantised, too.
-        nested: bool,
-    },
 }
 
 /// What ends a text.
@@ -194,34 +179,6 @@ fn room(prompt: usize, asked: Option<usize>, context: usize) -> Result<usize, Fa
         ))),
         asked => Ok(asked.unwrap_or(NEW_TOKENS.min(room))),
     }
-}
-
-/// A model with its adapter on a device, for a context of so many tokens, in f32.
-///
-/// # Errors
-/// If a weight cannot be read or there is not enough memory.
-pub fn decoder<'a>(
-    device: &'a dyn Device,
-    model: &Llama,
-    weights: Weights,
-    adapter: Option<&Adapter>,
-    slots: usize,
-) -> Result<Decoder<'a>, Failure> {
-    let loaded = match weights {
-        Weights::AsStored => weights::load(device, model).map(|loaded| (model.storages().clone(), loaded)),
-        Weights::Nf4 { nested } => weights::load_quantized(device, model, nested, threads()),
-    };
-    let (storages, loaded) = loaded.map_err(Failure::usage)?;
-    let config = adapter.map(|adapter| adapter.config.clone());
-    let spec = Spec { storages, compute: Dtype::F32, adapter: config, ..model.spec() }.with_context(slots);
-    let values = adapter.map(Adapter::values).unwrap_or_default();
-    let passes = &challenges::graph::Solution;
-    Decoder::new(passes, device, &DEQUANTIZER, loaded, &spec, &values).map_err(Failure::usage)
-}
-
-/// Threads that quantise.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A text that a model is making.

@@ -8,8 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::calls::Calls;
 use super::vocabulary::vocabulary;
-use crate::files::read_json;
-use crate::markers;
+use crate::decoder::stops;
 use crate::output::Failure;
 use crate::template::json_of;
 use crate::train::data::Encoder;
@@ -159,20 +158,4 @@ fn conversation(file: &Path, tools: Option<&Path>) -> Result<Conversation, Failu
     };
     let messages = list(messages, "messages", file)?;
     Ok(Conversation { messages, tools, add_generation_prompt: true, ..Conversation::default() })
-}
-
-/// The tokens that end a sequence: those of the model's `generation_config.json`, else of its `config.json`, and that of
-/// the tokenizer.
-pub fn stops(model: &Path, end: Option<i32>) -> Result<Vec<i32>, Failure> {
-    let mut stops: Vec<i32> = end.into_iter().collect();
-    for name in ["generation_config.json", "config.json"] {
-        let path = model.join(name);
-        let Some(json) = read_json(&path).map_err(Failure::usage)? else { continue };
-        let found = markers::stops(&json).map_err(|problem| Failure::usage(problem.of(&path)))?;
-        stops.extend(found.iter().map(|id| *id as i32));
-        if !found.is_empty() {
-            break;
-        }
-    }
-    Ok(stops)
 }

@@ -234,8 +234,9 @@ keys! {
     delta: Option<f64> = None,
     /// What a ratio of grpo is of: token or sequence (GSPO); by default token.
     importance_sampling_level: Option<String> = None,
-    /// What rewards of grpo are divided by: their deviation in the group, or in the batch, or none; by default group.
-    scale_rewards: Option<String> = None,
+    /// What rewards of grpo are divided by: their deviation in the group (or true), in the batch, or none (or false); by
+    /// default group.
+    scale_rewards: Option<RewardScale> = None,
     /// Whether grpo's distance from the reference is weighed by the ratio; by default true.
     use_bias_correction_kl: Option<bool> = None,
     /// Whether completions of grpo that were cut have no loss; by default false.
@@ -297,6 +298,17 @@ pub struct ProblemType(pub Problem);
 /// The names of outputs, in their order; none if they are not given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
+
+/// What rewards are divided by, once their mean is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewardScale {
+    /// Their deviation in the group.
+    Group,
+    /// That in the step.
+    Batch,
+    /// Nothing.
+    None,
+}
 
 /// What the learning rate does after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -406,6 +418,9 @@ impl Task {
         TASKS.iter().find(|(known, _)| *known == name).map(|(_, task)| *task)
     }
 }
+
+const REWARD_SCALES: [(&str, RewardScale); 3] =
+    [("group", RewardScale::Group), ("batch", RewardScale::Batch), ("none", RewardScale::None)];
 
 /// The value of a word.
 fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
@@ -615,6 +630,22 @@ impl Read for Objective {
 
     fn shown(&self) -> Option<String> {
         spelled(&OBJECTIVES, self)
+    }
+}
+
+impl Read for Option<RewardScale> {
+    const NEED: &'static str = "group, batch, none, true or false";
+
+    fn read(value: &Value) -> Option<Self> {
+        match value.as_bool() {
+            Some(true) => Some(Some(RewardScale::Group)),
+            Some(false) => Some(Some(RewardScale::None)),
+            None => word(&REWARD_SCALES, value).map(Some),
+        }
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(|scale| spelled(&REWARD_SCALES, scale))
     }
 }
 

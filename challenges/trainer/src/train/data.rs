@@ -39,8 +39,8 @@ use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
-use super::objective::Judgement;
 use super::labels::{Labels, Target};
+use super::objective::Judgement;
 use crate::files::read_text;
 use crate::markers::Markers;
 use crate::output::Failure;

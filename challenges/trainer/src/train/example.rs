@@ -126,7 +126,8 @@ fn sayings() -> [String; 2] {
         let (name, sign) = CLASSES[class];
         let text = format!("\"{}{sign}\" says {}", SAID[said], WHO[who]);
         let is_held_out = said + HELD_OUT >= SAID.len();
-        lines[usize::from(is_held_out)].push_str(&format!("{}\n", json!({"text": text, "label": name})));
+        let line = json!({"text": text, "label": name}).to_string();
+        lines[usize::from(is_held_out)].extend([&line, "\n"]);
     }
     lines
 }

@@ -67,7 +67,7 @@ pub(crate) struct Train {
     /// Writes a small model, data and a config with every key and what it means into a new folder
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     example: Option<PathBuf>,
-    /// What the example trains: CAUSAL_LM or SEQ_CLS
+    /// The task that the example is for, as the key of its name
     #[arg(long, value_name = "TASK", requires = "example", default_value = "CAUSAL_LM", value_parser = task)]
     task_type: Task,
     /// Says what memory the run will take and the longest context that fits, and runs nothing
@@ -136,7 +136,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
     let batches = batches(config, goal.as_ref(), &data[0])?;
     let job = Job {
-        start_adapter: adapter.clone(),
+        start_adapter: goal.map(|_| adapter.clone()),
         goal,
         config,
         model: &model,

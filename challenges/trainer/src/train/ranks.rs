@@ -66,15 +66,15 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
-    if job.goal.is_some_and(|goal| goal.has_reference()) {
-        model.engine()?.keep_reference(&job.start_adapter.values()).map_err(Failure::usage)?;
-    }
-    let generator = match &job.goal {
-        Some(Goal::Grpo(grpo)) => {
-            Generator::new(job.config, &*device, job.model, &job.start_adapter, &job.data[0], grpo)?
+    let mut generator = None;
+    if let Some((goal, start)) = job.goal.as_ref().zip(job.start_adapter.as_ref()) {
+        if goal.has_reference() {
+            model.engine()?.keep_reference(&start.values()).map_err(Failure::usage)?;
         }
-        _ => None,
-    };
+        if let Goal::Grpo(grpo) = goal {
+            generator = Generator::new(job.config, &*device, job.model, start, &job.data[0], grpo)?;
+        }
+    }
     let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
     run.on_device(device_peak).generating(generator).all()
 }

@@ -55,8 +55,8 @@ pub struct Job<'a> {
     pub loss: Option<Causal>,
     /// The objective, if it is more than the likelihood of the rows.
     pub goal: Option<Goal>,
-    /// The adapter as it was at the start, which is the reference model's.
-    pub start_adapter: Adapter,
+    /// The adapter as it was at the start, which is the reference model's; `None` without an objective.
+    pub start_adapter: Option<Adapter>,
     /// Which rows make which step.
     pub batches: Batches,
     /// How they lie in micro-batches.
@@ -282,7 +282,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         }
         let cause = match parts {
             Some((parts, items)) => self.model.not_finite(&parts, items),
-            None => "objective = \"sft\" over the same answers says in which layer".to_owned(),
+            None => "where it comes from is looked for with objective = \"sft\" alone".to_owned(),
         };
         let divided = if self.job.config.adam_epsilon as f32 == 0.0 {
             "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
@@ -388,7 +388,8 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     /// if they can be.
     fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
         let classifier = self.job.spec.config.classifier.as_ref();
-        let right = |name: &str| (format!("{before}{name}"), mean(logged, |part| part.correct / part.counted).into());
+        let right =
+            |name: &str| (format!("{before}{name}"), mean(logged, |part| part.correct / part.counted).into());
         match classifier.map(Classifier::problem) {
             None => {
                 let entropy = mean(logged, |part| part.entropy / part.counted).into();

@@ -72,7 +72,8 @@ fn one(attempt: &dyn Attend, rules: Rules, random: &mut Random, seen: &mut Seen)
     let mut session = Session::new(&graph::Solution, &device, &DEQUANTIZER, Settings::default());
     let more = vec![Feature::Lse, Feature::Gradients, Feature::DynamicLengths];
     let request = Request { scale: 0.35, rules, more, ..Request::default() };
-    let sizes = |length| Sizes { batch: 1, heads: 2, groups: 1, queries: length, keys: length, depth: 8, width: 8 };
+    let sizes =
+        |length| Sizes { batch: 1, heads: 2, groups: 1, queries: length, keys: length, depth: 8, width: 8 };
     let lengths = ["T", "T", "P"].map(Dim::symbol);
     let shape = Shape { lengths, longest: LONGEST, ..Shape::of(sizes(1), 1, Dtype::F32) };
     let graph = write(Way::Tiled, &request, attempt, &shape).map_err(describe)?;
@@ -89,9 +90,10 @@ fn one(attempt: &dyn Attend, rules: Rules, random: &mut Random, seen: &mut Seen)
         let truth = case.truth();
         let given = upload(&device, &case.values(attempt, Way::Tiled)).map_err(describe)?;
         let outputs = session.run(program, &given).map_err(describe)?;
-        let right = graph.outputs().iter().try_for_each(|(name, _)| {
-            near(name, &outputs.array(name).map_err(describe)?.wide(), &truth)
-        });
+        let right = graph
+            .outputs()
+            .iter()
+            .try_for_each(|(name, _)| near(name, &outputs.array(name).map_err(describe)?.wide(), &truth));
         seen.lengths += 1;
         match right {
             Ok(()) => seen.right += 1,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use challenges::graph;
 use challenges::issues::attention::backends::{Shape, graph as write};
-use challenges::issues::attention::{Attend, BACK_ENDS, BackEnd, Feature, Problem, Request, Rules, Sizes, Way};
+use challenges::issues::attention::{
+    Attend, BACK_ENDS, BackEnd, Feature, Problem, Request, Rules, Sizes, Way,
+};
 use challenges::nf4::DEQUANTIZER;
 use compiler::session::{Session, Settings};
 use kernels::Cpu;
@@ -72,7 +74,8 @@ fn all(attempt: &dyn Attend, seed: u64) -> Result<Counts, String> {
         let truth = case.truth();
         let wanted = case.request.features();
         let chosen = case.request.choose(attempt, &BACK_ENDS).map(|(back_end, _)| back_end.name);
-        let should = BACK_ENDS.iter().find(|back_end| claims(back_end, &wanted)).map(|back_end| back_end.name);
+        let should =
+            BACK_ENDS.iter().find(|back_end| claims(back_end, &wanted)).map(|back_end| back_end.name);
         counts.all += 1;
         if chosen.as_ref().ok().copied() == should {
             counts.same += 1;
@@ -83,7 +86,9 @@ fn all(attempt: &dyn Attend, seed: u64) -> Result<Counts, String> {
             counts.all += 1;
             match case.right(attempt, back_end.way, &truth) {
                 Ok(()) => (counts.each[at], counts.same) = (counts.each[at] + 1, counts.same + 1),
-                Err(wrong) => _ = counts.wrong.get_or_insert(format!("{}, {wanted:?}: {wrong}", back_end.name)),
+                Err(wrong) => {
+                    _ = counts.wrong.get_or_insert(format!("{}, {wanted:?}: {wrong}", back_end.name))
+                }
             }
         }
     }
@@ -138,7 +143,8 @@ fn documents(keys: usize, features: &[Feature]) -> Vec<i32> {
     let of = |row: usize, at: usize| {
         let padding = keys / 4 + row;
         let is_left = has(Feature::LeftPadding) && (row == 1 || !has(Feature::RightPadding)) && at < padding;
-        let is_right = has(Feature::RightPadding) && (row == 0 || !has(Feature::LeftPadding)) && at >= keys - padding;
+        let is_right =
+            has(Feature::RightPadding) && (row == 0 || !has(Feature::LeftPadding)) && at >= keys - padding;
         let number = if has(Feature::Documents) { 1 + 3 * at / keys } else { 1 };
         if is_left || is_right { 0 } else { number as i32 }
     };
@@ -181,7 +187,8 @@ impl Case {
             rules,
             softcap: has(Feature::SoftCap).then_some(1.5),
             alibi: has(Feature::Alibi),
-            score: has(Feature::ScoreProgram).then(|| Arc::new(halved) as challenges::issues::attention::Body),
+            score: has(Feature::ScoreProgram)
+                .then(|| Arc::new(halved) as challenges::issues::attention::Body),
             mask: has(Feature::MaskProgram).then(|| Arc::new(holed) as challenges::issues::attention::Body),
             sinks: has(Feature::Sinks),
             keep: has(Feature::Dropout).then_some(0.75),

@@ -113,7 +113,8 @@ pub(super) fn right(steps: &dyn Attend, case: &Case) -> Result<(), String> {
 pub(super) fn near_all(name: &str, got: &[f64], want: &[f64], near: f64) -> Result<(), String> {
     let far = |i: &usize| {
         let (got, want) = (got[*i], want[*i]);
-        let is_near = if want.is_infinite() { got.total_cmp(&want).is_eq() } else { (got - want).abs() <= near };
+        let is_near =
+            if want.is_infinite() { got.total_cmp(&want).is_eq() } else { (got - want).abs() <= near };
         !is_near
     };
     match (0..want.len()).find(far) {

@@ -61,14 +61,16 @@ pub(super) fn drawn(random: &mut Random) -> Case {
 pub(super) fn right(steps: &dyn Attend, case: &Case) -> Result<(), String> {
     let (queries, keys, rules, most, least) = case.clone();
     let got = steps.pieces(queries.clone(), keys, &rules, most, least);
-    let what = format!("queries {queries:?}, {keys} keys, {rules:?}, at most {most} pieces of at least {least}");
+    let what =
+        format!("queries {queries:?}, {keys} keys, {rules:?}, at most {most} pieces of at least {least}");
     same(&what, &got, &pieces(case))
 }
 
 /// From the first key that some query sees to the last, cut by dealing keys out.
 fn pieces((queries, keys, rules, most, least): &Case) -> Vec<Range<usize>> {
     let sees = |query: usize, key: usize| {
-        let before = !rules.causal || key <= query || rules.prefix.is_some_and(|prefix| key < prefix as usize);
+        let before =
+            !rules.causal || key <= query || rules.prefix.is_some_and(|prefix| key < prefix as usize);
         before && rules.window.is_none_or(|window| query.abs_diff(key) < window as usize)
     };
     let seen: Vec<usize> = (0..*keys).filter(|key| queries.clone().any(|query| sees(query, *key))).collect();

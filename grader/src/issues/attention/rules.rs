@@ -103,7 +103,10 @@ fn seen(steps: &dyn Attend, rules: Rules, sizes: Sizes, offset: usize) -> Result
     let graph = over(&program, sizes, rules.documents)?;
     let mut values: Values<f64> = Values::new();
     let shape = [sizes.batch, 1, sizes.queries, sizes.keys];
-    values.insert("scores".into(), Array::floats(Dtype::F32, &shape, std::iter::repeat_n(0.0, shape.iter().product())));
+    values.insert(
+        "scores".into(),
+        Array::floats(Dtype::F32, &shape, std::iter::repeat_n(0.0, shape.iter().product())),
+    );
     if rules.documents {
         values.insert("documents".into(), Array::integers(&[DOCUMENTS.len()], DOCUMENTS.to_vec()));
         values.insert("row".into(), Array::integers(&[], vec![sizes.keys as i32]));

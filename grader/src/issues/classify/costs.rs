@@ -177,7 +177,10 @@ fn costs(mut results: impl Iterator<Item = Vec<f64>>) -> Costs {
 /// Elements within a part of the largest, or of 1.
 fn near(problem: Problem, what: &str, got: &[f64], want: &[f64], slack: f64) -> Result<(), String> {
     let largest = want.iter().fold(1.0_f64, |largest, x| largest.max(x.abs()));
-    let off = |(got, want): (&f64, &f64)| !((got - want).abs() <= slack * largest);
+    let off = |(got, want): (&f64, &f64)| {
+        let apart = (got - want).abs();
+        apart.is_nan() || apart > slack * largest
+    };
     let first = got.iter().zip(want).position(off);
     match first {
         _ if got.len() != want.len() => {

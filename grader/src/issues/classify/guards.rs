@@ -33,7 +33,7 @@ pub(super) fn run(name: &str, steps: &dyn Classify, seed: u64) -> Verdict {
 fn remembers(steps: &dyn Classify, random: &mut Random) -> Option<String> {
     let mut ids = vec![0; 24];
     for round in 0..4 {
-        ids.iter_mut().for_each(|id| *id = random.below(3) as i32);
+        ids.fill_with(|| random.below(3) as i32);
         let (got, want) = (steps.last_tokens(&ids, 6, Some(0)), last_tokens(&ids, 6, Some(0)));
         if got != want {
             return Some(format!("round {round} in the same memory, {ids:?}: got {got:?}, want {want:?}"));

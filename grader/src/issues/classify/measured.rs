@@ -17,6 +17,7 @@ use super::costs::PROBLEMS;
 use super::task::{Batch, CLASSES, PAD, Side};
 use super::trial::{Found, Trial};
 use crate::compare::describe;
+use crate::figure::confusion::accuracy;
 use crate::gather::{Child, Unwound, caught};
 use crate::graph::model::Model;
 use crate::random::Random;
@@ -121,14 +122,6 @@ pub(super) fn training(child: &mut Child, attempt: &dyn Classify) {
     }
 }
 
-/// The share of a confusion (C, C) that is on its diagonal; 0 of nothing.
-pub(crate) fn accuracy(confusion: &[f64]) -> f64 {
-    let classes = confusion.len().isqrt();
-    let right: f64 = confusion.iter().step_by(classes + 1).sum();
-    let all: f64 = confusion.iter().sum();
-    if all > 0.0 { right / all } else { 0.0 }
-}
-
 /// The losses before each update, with the attempt's steps and with the oracle's, and the confusions of the former.
 struct Runs {
     losses: [Vec<f64>; 2],
@@ -171,13 +164,16 @@ fn labelled(trial: &Trial<'_>, batch: &Batch) -> Values<f32> {
     values
 }
 
+/// Sees what is trained, after so many steps.
+type Look<'l> = &'l mut dyn FnMut(u64, &Values<f32>) -> Result<(), String>;
+
 /// The loss before each update. `look` sees what is trained, before the first step and after each.
 fn run(
     trial: &Trial<'_>,
     loss: Graph,
     batches: &[Batch],
     values: &dyn Fn(&Batch) -> Result<Values<f32>, String>,
-    look: &mut dyn FnMut(u64, &Values<f32>) -> Result<(), String>,
+    look: Look<'_>,
 ) -> Result<Vec<f64>, String> {
     let step = Model::step(loss)?;
     let parameters = trained_types(&step).map_err(describe)?;

@@ -16,7 +16,7 @@ use challenges::issues::classify::Classify;
 
 pub(crate) use course::COURSE;
 use evidence::facts;
-pub(crate) use measured::{LAST_CONFUSION, accuracy};
+pub(crate) use measured::LAST_CONFUSION;
 use step_under_test::step_under_test;
 
 use crate::gather::{Child, Effort, Item, Kind};

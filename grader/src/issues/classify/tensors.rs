@@ -160,7 +160,7 @@ fn drawn(steps: &dyn Classify, random: &mut Random) -> Result<(), String> {
         chosen.filter_map(|(name, _)| name.split('.').next_back()).collect()
     };
     let (targets, saved) = (of(1), of(2));
-    let names: Vec<(String, usize)> = (0..1 + random.below(3))
+    let names: Vec<(String, usize)> = (0..=random.below(3))
         .flat_map(|layer| {
             PROJECTIONS
                 .iter()

@@ -7,8 +7,8 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Real, Tape, Tensor, interpret};
 use reference::loss::{
     Average, Clip, Compared, CrossEntropy, Divergence, Dpo, Error, Exact, Head, Judged, Kto, Level, Linear,
-    LogProbabilities, Mse, Nll, Orpo, Policy, Pool, Reduction, SimPo, Targets, Tokens, Value, kept,
-    kto_baseline,
+    LogProbabilities, Mse, Nll, Orpo, PairKind, PairLoss, Policy, Pool, Reduction, SimPo, Targets, Tokens,
+    Value, kept, kto_baseline,
 };
 
 /// A loss of x.
@@ -133,7 +133,7 @@ pub fn problems(seed: u64, rows: usize, width: usize) -> Vec<Problem> {
     for make in [head, cross_entropy, targets, divergence, mse, nll] {
         all.push(make(&mut random, shape));
     }
-    for loss in [dpo, orpo, kto, simpo, policy, policy] {
+    for loss in [dpo, orpo, kto, simpo, policy, policy, pair] {
         all.push(of_tokens(&mut random, [2 * rows, width], loss));
     }
     all
@@ -344,6 +344,22 @@ fn dpo(random: &mut Random, shape: [usize; 2]) -> OfTokens {
     let graph = move |inputs: &Inputs, pairs: &Compared<Tensor>| {
         let reference = inputs.floats("reference", &[answers], &reference);
         loss.rows(pairs, &Compared::halves_of(&reference, answers / 2)).reduce(reduction)
+    };
+    of_pairs(format!("{loss:?} {reduction:?}"), shape, Pool::Sum, exact, graph)
+}
+
+fn pair(random: &mut Random, shape: [usize; 2]) -> OfTokens {
+    let kinds = [PairKind::Sigmoid, PairKind::Robust(0.2), PairKind::Hinge, PairKind::Ipo];
+    let loss = PairLoss { kind: random.one(&kinds), beta: random.between(0.05, 2.0) };
+    let reduction = random.reduction();
+    let exact = move |pairs: Compared<&[f64]>| {
+        let apart = pairs.chosen.iter().zip(pairs.rejected).map(|(chosen, rejected)| chosen - rejected);
+        let each = loss.exact(&apart.collect::<Vec<f64>>())?;
+        let gradient = each.gradient.iter().flat_map(|slope| [*slope, -slope]).collect();
+        Exact { gradient, ..each }.reduce(reduction)
+    };
+    let graph = move |_: &Inputs, pairs: &Compared<Tensor>| {
+        loss.rows(&(&pairs.chosen - &pairs.rejected)).reduce(reduction)
     };
     of_pairs(format!("{loss:?} {reduction:?}"), shape, Pool::Sum, exact, graph)
 }

@@ -22,7 +22,7 @@ use super::super::config::Config;
 use super::super::data::{Dataset, Encoder, Row, given};
 use super::reward::RewardProgram;
 use super::{Grpo, Judgement};
-use crate::generate::{Weights, decoder, stops};
+use crate::decoder::{Weights, decoder, stops};
 use crate::output::Failure;
 
 /// What draws completions.

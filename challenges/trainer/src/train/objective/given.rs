@@ -47,6 +47,8 @@ pub struct OfStep {
     pub tokens: usize,
     /// The slots of the loss.
     pub slots: usize,
+    /// Tokens that a row may have.
+    pub most: usize,
 }
 
 impl<'d> Part<'d> {
@@ -119,7 +121,7 @@ impl<'d> Part<'d> {
         engine: &mut Engine<'_>,
         step: &OfStep,
     ) -> Result<(Microbatch, Values<f32>, Vec<f32>), Failure> {
-        let z = if let Goal::Kto(_) = goal { self.baseline(engine)? } else { 0.0 };
+        let z = if let Goal::Kto(_) = goal { self.baseline(engine, step.most)? } else { 0.0 };
         let labelled: Vec<Row> = self.labelled(goal);
         let batch = side_by_side(&labelled.iter().collect::<Vec<_>>());
         let batch = engine.padded(&batch).map_err(Failure::bug)?;
@@ -144,11 +146,11 @@ impl<'d> Part<'d> {
     }
 
     /// z of KTO: how far the policy is from the reference over answers to other questions, each prompt with the answer
-    /// before it in the micro-batch.
-    fn baseline(&self, engine: &mut Engine<'_>) -> Result<f64, Failure> {
+    /// before it in the micro-batch, cut as rows are.
+    fn baseline(&self, engine: &mut Engine<'_>, most: usize) -> Result<f64, Failure> {
         let others = self.rows.iter().cycle().skip(self.rows.len() - 1);
         let rows: Vec<Row> =
-            self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other)).collect();
+            self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other, most)).collect();
         let batch = side_by_side(&rows.iter().collect::<Vec<_>>());
         let batch = engine.padded(&batch).map_err(Failure::bug)?;
         let slots = Slots { shape: batch.shape, count: rows.len() };
@@ -325,10 +327,12 @@ fn log_p(engine: &mut Engine<'_>, batch: &Microbatch, whose: Whose) -> Result<Ve
     rows.remove(challenges::loss::sequences::LOG_P).ok_or_else(|| Failure::bug("no log-probabilities"))
 }
 
-/// A row's prompt with another one's answer.
-fn mismatched(row: &Row, other: &Row) -> Row {
+/// A row's prompt with another one's answer, cut to so many tokens.
+fn mismatched(row: &Row, other: &Row, most: usize) -> Row {
     let (prompt, answer) = (&row.ids[..prompt_of(row)], &other.ids[prompt_of(other)..]);
     let ids = [prompt, answer].concat();
     let trained = (0..ids.len()).map(|token| token >= prompt.len()).collect();
-    Row { documents: vec![ids.len()], ids, trained, ..Row::default() }
+    let mut both = Row { documents: vec![ids.len()], ids, trained, ..Row::default() };
+    both.cut(most);
+    both
 }

@@ -12,10 +12,10 @@
 use challenges::train::Engine;
 use serde_json::{Map, Value as Json};
 
-use super::super::config::Config;
+use super::super::config::{Config, RewardScale};
 use super::super::data::Dataset;
 use super::given::OfStep;
-use super::{Goal, Grpo, Metrics, Part, Scale};
+use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;
 
 /// What a step has made, but for its update.
@@ -39,7 +39,7 @@ impl Goal {
     ) -> Result<Step, Failure> {
         let size = config.per_device_train_batch_size as usize;
         let (parts, mut metrics) = self.parts(size, data, examples);
-        let step = self.of_step(config, &parts);
+        let step = self.of_step(config, engine, &parts);
         let logged = parts.iter().map(|part| part.learn(self, engine, &step));
         let logged = logged.collect::<Result<Vec<(f64, Metrics)>, Failure>>()?;
         let (losses, measured): (Vec<f64>, Vec<Metrics>) = logged.into_iter().unzip();
@@ -62,7 +62,7 @@ impl Goal {
         let (parts, mut logged) = self.parts(size, data, &batches);
         let (mut sum, mut measured) = (0.0, Vec::new());
         for part in &parts {
-            let step = self.of_step(config, std::slice::from_ref(part));
+            let step = self.of_step(config, engine, std::slice::from_ref(part));
             let (loss, metrics) = part.judge(self, engine, &step)?;
             sum += loss * part.rows.len() as f64;
             measured.push(metrics);
@@ -72,12 +72,17 @@ impl Goal {
         Ok((sum / rows as f64, logged))
     }
 
-    fn of_step(&self, config: &Config, parts: &[Part<'_>]) -> OfStep {
+    fn of_step(&self, config: &Config, engine: &Engine<'_>, parts: &[Part<'_>]) -> OfStep {
         let counted = |part: &Part<'_>| match self {
             Self::Grpo(grpo) => part.counted_by(grpo),
             _ => part.counted(),
         };
-        OfStep { parts: parts.len(), tokens: parts.iter().map(counted).sum(), slots: self.slots(config) }
+        OfStep {
+            parts: parts.len(),
+            tokens: parts.iter().map(counted).sum(),
+            slots: self.slots(config),
+            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(engine.context()),
+        }
     }
 
     /// The micro-batches of a step, of groups with so many rows each, and what is known of it before they are read.
@@ -114,9 +119,9 @@ impl Grpo {
         let of_group = |group: &Vec<f64>| {
             let mean = mean(group);
             let scale = match self.scale {
-                Scale::Group => deviation(group) + 1e-4,
-                Scale::Batch => of_batch + 1e-4,
-                Scale::None => 1.0,
+                RewardScale::Group => deviation(group) + 1e-4,
+                RewardScale::Batch => of_batch + 1e-4,
+                RewardScale::None => 1.0,
             };
             group.iter().map(|reward| (reward - mean) / scale).collect()
         };
@@ -135,8 +140,8 @@ fn of_groups(parts: &[Part<'_>], rewards: &[Vec<f64>], grpo: &Grpo) -> Map<Strin
     let ended: Vec<f64> = rows.iter().filter(|(_, is_cut)| !is_cut).map(|(length, _)| *length).collect();
     let all = rewards.concat();
     let is_flat = |group: &Vec<f64>| match grpo.scale {
-        Scale::Batch => deviation(&all) <= 1e-8,
-        Scale::Group | Scale::None => deviation(group) <= 1e-8,
+        RewardScale::Batch => deviation(&all) <= 1e-8,
+        RewardScale::Group | RewardScale::None => deviation(group) <= 1e-8,
     };
     let flat = rewards.iter().filter(|group| is_flat(group)).count() as f64 / rewards.len() as f64;
     let numbers = [
