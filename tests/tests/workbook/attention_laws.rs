@@ -274,8 +274,11 @@ fn rows() -> impl Strategy<Value = Vec<Vec<i32>>> {
     prop::collection::vec(prop::collection::vec(stretch, 1..5), 1..4)
 }
 
+/// A row, and tokens of it.
+type Stretch = (usize, Range<usize>);
+
 /// The documents of all tokens, in rows as long as the longest; and where each document is.
-fn laid(rows: &[Vec<i32>]) -> (Vec<i32>, usize, Vec<(usize, Range<usize>)>) {
+fn laid(rows: &[Vec<i32>]) -> (Vec<i32>, usize, Vec<Stretch>) {
     let tokens = |row: &Vec<i32>| row.iter().map(|length| length.unsigned_abs() as usize).sum();
     let keys = rows.iter().map(tokens).max().unwrap_or(1);
     let (mut documents, mut places) = (vec![0; rows.len() * keys], Vec::new());
@@ -313,7 +316,7 @@ proptest! {
         let request = local(window, &sizes);
         let alone = Request { rules: Rules { documents: false, ..request.rules }, ..request.clone() };
         let device = devices()[0];
-        let one = |(row, tokens): &(usize, Range<usize>)| run(device, Way::Expanded, &alone, &tensors.of(*row, tokens));
+        let one = |(row, tokens): &Stretch| run(device, Way::Expanded, &alone, &tensors.of(*row, tokens));
         let alone: Vec<Found> = places.iter().map(one).collect();
         prop_assert_eq!(able(&request).len(), 3, "split has no gradients");
         each(&request, &tensors, |what, found| {
@@ -380,7 +383,7 @@ proptest! {
 }
 
 /// One row with its documents in the reverse order, and where each is now.
-fn reversed(tensors: &Tensors, places: &[(usize, Range<usize>)]) -> (Tensors, Vec<Range<usize>>) {
+fn reversed(tensors: &Tensors, places: &[Stretch]) -> (Tensors, Vec<Range<usize>>) {
     let Sizes { keys, heads, groups, depth, width, .. } = tensors.sizes;
     let order: Vec<usize> = places.iter().rev().flat_map(|(_, tokens)| tokens.clone()).collect();
     let moved = |x: &[f64], [heads, width]: [usize; 2]| -> Vec<f64> {
@@ -391,7 +394,7 @@ fn reversed(tensors: &Tensors, places: &[(usize, Range<usize>)]) -> (Tensors, Ve
     let shapes = [[heads, depth], [groups, depth], [groups, width], [heads, width]];
     let given = [0, 1, 2, 3].map(|i| moved(&tensors.given[i], shapes[i]));
     let documents = order.iter().map(|token| tensors.documents[*token]).collect();
-    let place = |(_, tokens): &(usize, Range<usize>)| keys - tokens.end..keys - tokens.start;
+    let place = |(_, tokens): &Stretch| keys - tokens.end..keys - tokens.start;
     (Tensors { given, documents, ..tensors.clone() }, places.iter().map(place).collect())
 }
 

@@ -52,9 +52,10 @@ fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let figures = figures();
     let graph = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
     let chat = ["chat-prompt", "chat-difference", "chat-stream", "classify-learning"];
+    let attention = ["attention-features", "attention-masks"];
     let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
     let ranks = ["fsdp-schedules", "fsdp-bytes", "ranks", "gantt", "overlap"];
-    for name in graph.into_iter().chain(chat).chain(measured).chain(ranks) {
+    for name in graph.into_iter().chain(chat).chain(attention).chain(measured).chain(ranks) {
         assert!(figures.iter().any(|(known, _)| known == name), "{name} is not drawn");
     }
     for (name, text) in figures {
