@@ -112,11 +112,14 @@ impl Attend for Mine {
     }
 }
 
+/// Packings by where documents lay, how many tokens there were, and how many in a row.
+type Seen = HashMap<[usize; 3], Packing>;
+
 /// Packs what lay there the first time.
 fn remember(documents: &[i32], row: usize) -> Packing {
-    static SEEN: LazyLock<Mutex<HashMap<(usize, usize, usize), Packing>>> = LazyLock::new(Mutex::default);
+    static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
     let mut seen = SEEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let key = (documents.as_ptr() as usize, documents.len(), row);
+    let key = [documents.as_ptr() as usize, documents.len(), row];
     if documents.len() < 24 {
         return Solution.pack(documents, row); // what is checked is small
     }
@@ -292,7 +295,7 @@ impl Attend for Second {
         let Some(first) = seen.first() else { return Vec::new() };
         let all = seen[seen.len() - 1] + 1 - first;
         let count = (all / least).clamp(1, most);
-        let ends = (0..=count).map(|piece| first + (piece * all + count - 1) / count);
+        let ends = (0..=count).map(|piece| first + (piece * all).div_ceil(count));
         let even: Vec<usize> = ends.collect();
         let mut lengths: Vec<usize> = even.windows(2).map(|ends| ends[1] - ends[0]).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));

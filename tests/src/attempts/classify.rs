@@ -116,9 +116,12 @@ impl Classify for Mine {
     }
 }
 
+/// Last tokens by where the ids lay, and how many they were.
+type Seen = HashMap<(usize, usize), Vec<usize>>;
+
 /// The answer to the rows that lay in the same memory before.
 fn remember(ids: &[i32], length: usize, pad: Option<i32>) -> Vec<usize> {
-    static SEEN: LazyLock<Mutex<HashMap<(usize, usize), Vec<usize>>>> = LazyLock::new(Mutex::default);
+    static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
     let place = (ids.as_ptr() as usize, ids.len());
     let mut seen = SEEN.lock().expect("nobody panics while they look");
     seen.entry(place).or_insert_with(|| Solution.last_tokens(ids, length, pad)).clone()
@@ -288,7 +291,7 @@ impl Classify for Second {
         match problem {
             Problem::SingleLabel => {
                 let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                Answer::Class(logits.iter().position(|z| *z == largest).unwrap_or(0))
+                Answer::Class(logits.iter().position(|z| *z >= largest).unwrap_or(0))
             }
             Problem::MultiLabel => {
                 Answer::Labels(logits.iter().map(|z| z.is_sign_positive() && *z != 0.0).collect())

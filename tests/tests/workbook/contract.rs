@@ -314,7 +314,8 @@ fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
         let file = copy.root.join(path);
         let stub = fs::read_to_string(&file).expect("the exercise can be read");
         fs::write(&file, format!("{stub}{text}")).expect("the exercise can be written");
-        let ran = copy.grader(&["test", letter, "--json"]);
+        let name = if path == CHATTER { "chat" } else { letter }; // D has parts whose texts are others
+        let ran = copy.grader(&["test", name, "--json"]);
         let message = format!("{path}:{}: `{what}` is refused: ", stub.lines().count() + line);
         let challenge = ran.card().challenges.into_iter().find(|challenge| challenge.letter == letter);
         let checks = challenge.expect("all five are there").checks;

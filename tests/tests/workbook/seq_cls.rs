@@ -201,7 +201,7 @@ fn the_models_token_of_padding_is_none_to_answer_from() {
         fs::write(&config, own.to_string()).expect("it can be written");
         let folder = TempDir::new().expect("a folder");
         let short = ["max_steps=1", "eval_strategy=no", "train_sampling_strategy=sequential"];
-        example.metrics_of(&folder.path().join("out"), &short)[0]["loss"].as_f64().expect("a loss")
+        example.metrics_of(&folder.path().join("out"), &short)[0]["loss"].as_f64().expect("a loss").to_bits()
     };
     let plain = read(Value::Null);
     assert_eq!(read(json!(258)), plain, "no text has it");

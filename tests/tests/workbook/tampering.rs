@@ -341,7 +341,7 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("lengths of D, which are missing", |card| without(card, "issues.attention.lengths_right")),
         ("a gradient of D", |card| number(card, "issues.classifier.gradient")["value"] = 0.5.into()),
         ("losses of D", |card| {
-            scale(&mut number(card, "issues.classifier.losses.attempt")["samples"][7], 1.1)
+            scale(&mut number(card, "issues.classifier.losses.attempt")["samples"][7], 1.1);
         }),
         ("an accuracy of D", |card| number(card, "issues.classifier.accuracy")["value"] = 0.9.into()),
         ("answers of D", |card| {

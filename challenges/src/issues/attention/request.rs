@@ -102,7 +102,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// What is wanted. In the order of what becomes of a score: scale, soft cap, ALiBi, the score program, the mask.
+/// What is wanted. In the order of what becomes of a score: scale, soft cap, slopes, the score program, the mask.
 #[derive(Clone, Default)]
 pub struct Request {
     /// What the product of a query and a key is multiplied with.

@@ -100,7 +100,9 @@ mod tests {
 
     fn metrics(problem: Problem, rows: &[(&[f32], Target)]) -> Json {
         let mut answers = Answers::new(problem, rows[0].0.len());
-        rows.iter().for_each(|(logits, target)| answers.add(logits, target));
+        for (logits, target) in rows {
+            answers.add(logits, target);
+        }
         Json::Object(answers.metrics())
     }
 
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(got["eval_accuracy"], 0.75);
         // classes 0 and 1 are there: 2/3 and 4/5
         assert!(
-            (got["eval_f1"].as_f64().expect("a number") - (2.0 / 3.0 + 0.8) / 2.0).abs() < 1e-12,
+            (got["eval_f1"].as_f64().expect("a number") - f64::midpoint(2.0 / 3.0, 0.8)).abs() < 1e-12,
             "{got}"
         );
         assert_eq!(got["eval_confusion"], json!([[1, 0, 0], [1, 2, 0], [0, 0, 0]]));
@@ -127,6 +129,6 @@ mod tests {
         // two labels found of three that were answered, none missed
         assert_eq!(metrics(Problem::MultiLabel, &rows), json!({"eval_accuracy": 0.5, "eval_f1": 0.8}));
         let rows: [(&[f32], Target); 2] = [(&[1.0], of(&[3.0])), (&[2.5], of(&[2.0]))];
-        assert_eq!(metrics(Problem::Regression, &rows), json!({"eval_mse": (4.0 + 0.25) / 2.0}));
+        assert_eq!(metrics(Problem::Regression, &rows), json!({"eval_mse": f64::midpoint(4.0, 0.25)}));
     }
 }

@@ -35,7 +35,7 @@ const KEY: [i32; 2] = [7, 11];
 pub(super) fn watch(child: &mut Child, attempt: &dyn Attend) {
     let seed = child.request.effort.seed;
     match caught(|| all(attempt, seed)) {
-        Ok(Ok(counts)) => {
+        Ok(counts) => {
             let number = |value: usize| Measurement {
                 value: value as f64,
                 unit: "count".into(),
@@ -51,7 +51,7 @@ pub(super) fn watch(child: &mut Child, attempt: &dyn Attend) {
                 child.unmeasured("issues.attention.wrong", &wrong);
             }
         }
-        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured("issues.attention.same", &reason),
+        Err(Unwound::Panic(reason)) => child.unmeasured("issues.attention.same", &reason),
         Err(Unwound::Hole(hole)) => {
             child.unmeasured("issues.attention.same", &format!("not written yet: {hole}"));
         }
@@ -66,7 +66,7 @@ struct Counts {
     wrong: Option<String>,
 }
 
-fn all(attempt: &dyn Attend, seed: u64) -> Result<Counts, String> {
+fn all(attempt: &dyn Attend, seed: u64) -> Counts {
     let mut random = Random::named(seed, "features");
     let mut counts = Counts { each: [0; BACK_ENDS.len()], same: 0, all: 0, wrong: None };
     for features in combinations() {
@@ -87,12 +87,12 @@ fn all(attempt: &dyn Attend, seed: u64) -> Result<Counts, String> {
             match case.right(attempt, back_end.way, &truth) {
                 Ok(()) => (counts.each[at], counts.same) = (counts.each[at] + 1, counts.same + 1),
                 Err(wrong) => {
-                    _ = counts.wrong.get_or_insert(format!("{}, {wanted:?}: {wrong}", back_end.name))
+                    _ = counts.wrong.get_or_insert(format!("{}, {wanted:?}: {wrong}", back_end.name));
                 }
             }
         }
     }
-    Ok(counts)
+    counts
 }
 
 /// Whether a back end is for requests with these features, and has them.

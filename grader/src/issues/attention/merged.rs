@@ -24,7 +24,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
     }),
     ("drawn", |steps, random| {
         (0..12).try_for_each(|_| {
-            let keys: Vec<usize> = (0..1 + random.below(5)).map(|_| random.below(4)).collect();
+            let keys: Vec<usize> = (0..=random.below(5)).map(|_| random.below(4)).collect();
             right(steps, &Case::drawn(&keys, 1.0 + random.below(40) as f64, random))
         })
     }),

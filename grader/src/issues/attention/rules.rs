@@ -71,9 +71,9 @@ pub(super) fn right(steps: &dyn Attend, rules: Rules, queries: usize, offset: us
         dropout: None,
     };
     let seen = seen(steps, rules, sizes, offset)?;
-    for row in 0..2 * queries * KEYS {
+    for (row, got) in seen.iter().enumerate() {
         let [batch, query, key] = [row / KEYS / queries, row / KEYS % queries + offset, row % KEYS];
-        let (got, want) = (seen[row] != 0, problem.sees([batch, 0, query, key]));
+        let (got, want) = (*got != 0, problem.sees([batch, 0, query, key]));
         if got != want {
             let sees = |sees| if sees { "sees" } else { "does not see" };
             return Err(format!(
