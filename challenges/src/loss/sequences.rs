@@ -1,15 +1,16 @@
 //! Losses of sequences for training: batches whose rows, lengths and answers change from step to step.
 //!
 //! [`Answers`](super::losses::Answers) are for a given number of sequences of one length. A training run meets another
-//! shape in each batch, and a loss for each of them would be compiled for each. Here the rows stay N, whatever they are,
-//! and say by themselves which sequence they belong to:
+//! shape in each batch, and a loss for each of them would be compiled for each. Here the rows stay N, whatever they
+//! are, and say by themselves which sequence they belong to:
 //!
 //! ```text
 //! log_p (N)  --  answer (N)  -->  sums of slots (S)  -->  the loss of pairs or answers  -->  shares of slots  -->  loss
 //! ```
 //!
-//! There are as many slots as the largest batch has sequences; one that a batch leaves empty has a share of 0. Every loss is
-//! made of the log-probabilities alone, so chunks know their gradient up to a factor, and the logits are computed once.
+//! There are as many slots as the largest batch has sequences; one that a batch leaves empty has a share of 0. Every
+//! loss is made of the log-probabilities alone, so chunks know their gradient up to a factor, and the logits are
+//! computed once.
 //!
 //! Inputs of every `whole`: `log_p` f32 (N), the values of rows; `answer` i32 (N), the slot of each row's token; `mask`
 //! f32 (N), 1 of a token that counts. What each asks for beside them stands at its function. Pairs are slots i and

@@ -3,6 +3,7 @@
 mod attention;
 mod chat;
 mod classify;
+mod part;
 
 pub(crate) use attention::COURSE as ATTENTION;
 pub(crate) use chat::COURSE as CHAT;

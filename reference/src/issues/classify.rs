@@ -115,7 +115,8 @@ fn over_outputs(sums: Exact, classes: usize) -> Exact {
 }
 
 /// The same as a graph: v, f32 (N), of `logits` (N, C) of any float, taken to f32 first. `targets` are i32 (N) of
-/// [`Problem::SingleLabel`], where the v of -100 is 0, and f32 (N, C) of the others. Gradients pass to the logits alone.
+/// [`Problem::SingleLabel`], where the v of -100 is 0, and f32 (N, C) of the others. Gradients pass to the logits
+/// alone.
 pub fn losses(problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
     CALLS.fetch_add(1, Ordering::SeqCst);
     let over_outputs = |rows: Rows| &rows.values / &rows.weights;

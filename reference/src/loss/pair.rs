@@ -13,8 +13,8 @@
 //!
 //! Source: Rafailov et al., "Direct Preference Optimization" (2023), equation 7; Chowdhury et al., "Provably Robust
 //! DPO" (2024), equation 12; Zhao et al., "SLiC-HF" (2023), for the hinge; Azar et al., "A General Theoretical Paradigm
-//! to Understand Learning from Human Preferences" (2023), equation 17, over means as the `DPOTrainer` of the library TRL
-//! 1.16 has it.
+//! to Understand Learning from Human Preferences" (2023), equation 17, over means as the `DPOTrainer` of the library
+//! TRL 1.16 has it.
 
 use super::functions::{each_row, log_sigmoid, log_sigmoid_of, sigmoid_of};
 use super::{Error, Exact, Rows, check};
@@ -25,7 +25,7 @@ use crate::graph::Tensor;
 pub struct PairLoss {
     /// Which function.
     pub kind: PairKind,
-    /// How dear it is to leave the reference model.
+    /// How strongly moving away from the reference model is penalised.
     pub beta: f64,
 }
 

@@ -690,8 +690,8 @@ const NARROW_KINDS: [Kind; 9] = [
     Kind::Blind,
 ];
 
-/// Holds all kinds, heads and lengths of a type on the CPU, and on a card, which compiles a text for each of them, every
-/// kind with every head at two lengths, in turn.
+/// Holds all kinds, heads and lengths of a type on the CPU, and on a card, which compiles a text for each of them,
+/// every kind with every head at two lengths, in turn.
 fn hold_all_narrow(element: Element) {
     let heads = NARROW.iter().filter(|(of, _)| *of == element);
     for (i, (_, [depth, width])) in heads.enumerate() {

@@ -1,5 +1,5 @@
-//! `trainer train` with an objective: the runs of TRL's trainers number for number, those of an oracle in f64, runs that
-//! are stopped and go on, bad data and configs.
+//! `trainer train` with an objective: the runs of TRL's trainers number for number, those of an oracle in f64, runs
+//! that are stopped and go on, bad data and configs.
 //!
 //! As with [`sft`](crate::sft), `open-dpo.tgz` is made over another base than the checkpoint that it names: what does
 //! not depend on weights is held to the set's logs always, the rest where the oracle finds its first log-probabilities.

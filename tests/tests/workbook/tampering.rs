@@ -336,7 +336,12 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("texts of D", |card| number(card, "issues.prompts.same")["value"] = 431.into()),
         ("texts of D, which are missing", |card| without(card, "issues.prompts.all")),
         ("a time of D", |card| scale(&mut number(card, "issues.prompts.time")["value"], 0.5)),
-        ("results of D's attention", |card| number(card, "issues.attention.same")["value"] = 541.into()),
+        ("results of D's attention", |card| number(card, "issues.attention.same")["value"] = 545.into()),
+        ("few results of D's attention", |card| {
+            for name in ["issues.attention.same", "issues.attention.all"] {
+                number(card, name)["value"] = 12.into();
+            }
+        }),
         ("compilations of D", |card| number(card, "issues.attention.compilations")["value"] = 40.into()),
         ("lengths of D, which are missing", |card| without(card, "issues.attention.lengths_right")),
         ("a gradient of D", |card| number(card, "issues.classifier.gradient")["value"] = 0.5.into()),

@@ -138,8 +138,8 @@ fn any_layer(scope: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// Nodes that may lead to each other in one program. Views cost no operations, so that a program's length does not bound
-/// them, and the writer calls itself for each.
+/// Nodes that may lead to each other in one program. Views cost no operations, so that a program's length does not
+/// bound them, and the writer calls itself for each.
 const DEEP: usize = 512;
 
 /// A program being written.

@@ -210,10 +210,10 @@ fn extras(request: &Request, given: &Given) -> Result<Vec<Tensor>, Failure> {
         return Ok(Vec::new());
     }
     let documents = given.documents.clone().ok_or_else(|| missing("documents"))?;
-    let ones = given.k.tape().constant(1.0, &Type::new(Dtype::I32, [given.k.dim(2)]));
-    let row = match given.k.dim(2).as_fixed() {
-        Some(keys) => given.k.tape().constant(keys as f64, &Type::scalar(Dtype::I32)),
-        None => ones.total(),
+    let (tape, keys) = (given.k.tape(), given.k.dim(2));
+    let row = match keys.as_fixed() {
+        Some(keys) => tape.constant(keys as f64, &Type::scalar(Dtype::I32)),
+        None => tape.constant(1.0, &Type::new(Dtype::I32, [keys])).total(), // as many ones, added up
     };
     Ok(vec![documents, row])
 }

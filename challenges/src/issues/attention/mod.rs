@@ -6,7 +6,8 @@
 //!
 //! **What is given.** A [`Request`]: what is wanted, feature by feature; the [`BackEnd`]s, each with the features that
 //! it claims; and [`backends::write`], which writes a request as a graph in the way of a back end, for any device.
-//! **What comes out.** A [`Part`]: the output and the logarithm of each query's sum; and a [`Verdict`] on each back end.
+//! **What comes out.** A [`Part`]: the output and the logarithm of each query's sum; and a [`Verdict`] on each back
+//! end.
 //!
 //! What attention means is in `reference::issues::attention`. What all back ends have in common, and what tells them
 //! apart, is small, and is what a reader writes: the steps of [`Attend`].
@@ -164,7 +165,7 @@ pub fn follow(documents: &[i32], row: usize) -> Result<(), String> {
         for (at, document) in tokens.iter().copied().enumerate() {
             if document > 0 && document != last && !begun.insert(document) {
                 return Err(format!(
-                    "row {number}: expected the tokens of document {document} one after the other, found it again at {at}"
+                    "row {number}: expected the tokens of document {document} side by side, found it again at {at}"
                 ));
             }
             last = document;

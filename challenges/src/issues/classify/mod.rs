@@ -27,9 +27,9 @@ use crate::linked::{Linked, linked};
 // ANCHOR: classify-trait
 /// The steps of sequence classification, from small to large. B are rows, T tokens of a row, C outputs of the head.
 pub trait Classify: Sync {
-    /// D.15 - where each row of `ids` (B, T) is answered from, as an index in the row: its last token that is not `pad`,
-    /// on whichever side the padding is. A row of padding alone is answered from its first token, and without a token of
-    /// padding each row from its last. `length` is T, at least 1; there may be no rows.
+    /// D.15 - where each row of `ids` (B, T) is answered from, as an index in the row: its last token that is not
+    /// `pad`, on whichever side the padding is. A row of padding alone is answered from its first token, and without a
+    /// token of padding each row from its last. `length` is T, at least 1; there may be no rows.
     fn last_tokens(&self, ids: &[i32], length: usize, pad: Option<i32>) -> Vec<usize>;
 
     /// D.16 - what each row's answer costs, f32 (B), of `logits` (B, C) of any float, which are cast to f32 first.
@@ -41,18 +41,18 @@ pub trait Classify: Sync {
 
     /// D.17 - every tensor of the adapter of a classifier, as its file names it: of the model's `layers`, in their
     /// order, those that are trained. A layer whose name ends with one of `modules_to_save`, or with `classifier` or
-    /// `score`, is trained whole: `base_model.model.NAME.weight`. Of the others a linear one that is a target has a pair,
-    /// `base_model.model.NAME.lora_A.weight` (r, in) and then `.lora_B.weight` (out, r): one called as one of
-    /// `target_modules`, or whose name ends in a dot and one of these; without a list, all. Fails with the first target
-    /// that is the name of no linear layer.
+    /// `score`, is trained whole: `base_model.model.NAME.weight`. Of the others a linear one that is a target has a
+    /// pair, `base_model.model.NAME.lora_A.weight` (r, in) and then `.lora_B.weight` (out, r): one called as one of
+    /// `target_modules`, or whose name ends in a dot and one of these; without a list, all. Fails with the first
+    /// target that is the name of no linear layer.
     fn trained(&self, layers: &[Layer<'_>], adapter: &Adapter<'_>) -> Result<Vec<Trained>, String>;
 
     /// D.18 - what a row's `logits` (C), finite numbers, answer: the class of the largest, of equal ones the first; the
     /// labels that are more likely than not; or the numbers themselves.
     fn answer(&self, problem: Problem, logits: &[f32]) -> Answer;
 
-    /// D.18 - how often each class was taken for each: (C, C), a row for each class that is true, a column for each that
-    /// was answered. Of both lists, which are equally long, the classes are in 0..C.
+    /// D.18 - how often each class was taken for each: (C, C), a row for each class that is true, a column for each
+    /// that was answered. Of both lists, which are equally long, the classes are in 0..C.
     fn confusion(&self, truth: &[usize], answers: &[usize], classes: usize) -> Vec<u64>;
 
     /// D.18 - the F1 score of each class of a confusion (C, C): twice the right answers of it over its answers and its

@@ -3,7 +3,8 @@
 use challenges::issues::attention::backends::ON_A_CARD;
 use challenges::issues::attention::{Attend, BACK_ENDS, BackEnd, Feature, Verdict, Way};
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

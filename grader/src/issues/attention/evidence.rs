@@ -2,10 +2,10 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
+use super::super::part::Rests;
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Basis, Outcome};
-use crate::verdict::{Verdict, outcomes, verdict};
+use crate::scorecard::Basis;
 
 /// The steps that each row rests on: all of them, and those that a mask and its choice need.
 const INTERFACE: [&str; 6] = ["D.9", "D.10", "D.11", "D.12", "D.13", "D.14"];
@@ -20,24 +20,8 @@ pub(super) fn facts(seen: &Seen<'_>) -> Facts {
     ])
 }
 
-/// What the numbers say, if the steps are right and no guard tripped.
 fn judged(seen: &Seen<'_>, steps: &[&str], numbers: fn(&Seen<'_>) -> Fact) -> Fact {
-    let checks = || seen.checks.iter().filter(|check| steps.contains(&check.step()));
-    if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
-        return unmeasured("the exercise does not compile");
-    }
-    let names = super::names();
-    let rests_on = |name: &&str| steps.iter().any(|step| name.split('/').next() == Some(step));
-    let verdict = verdict(seen, names.iter().map(String::as_str).filter(rests_on), &super::guards::NAMES);
-    if let Verdict::Unmet(reason) = &verdict {
-        return unmet(reason);
-    }
-    match outcomes(checks().filter(|check| check.outcome != Outcome::NotMeasured)) {
-        Verdict::Unmet(reason) => return unmet(&reason),
-        Verdict::Unmeasured(reason) => return unmeasured(&reason),
-        Verdict::Sound => {}
-    }
-    verdict.judge(numbers(seen))
+    Rests { steps, checks: &super::names(), guards: &super::guards::NAMES }.judged(seen, numbers)
 }
 
 /// Every back end equal to the definition wherever it claims to be.
@@ -48,11 +32,11 @@ fn interface(seen: &Seen<'_>) -> Fact {
         (Err(fact), _) | (_, Err(fact)) => return fact,
     };
     let evidence = format!(
-        "four back ends, {} features alone and in pairs: {same:.0} of {all:.0} results, gradients and L among them, are \
-         those of the definition in f64",
+        "four back ends, {} features alone and in pairs: {same:.0} of {all:.0} results, gradients and L among them, \
+         are those of the definition in f64",
         super::FEATURES
     );
-    if same >= all && all > 0.0 { met(&evidence) } else { unmet(&evidence) }
+    if same >= all && all >= super::results() as f64 { met(&evidence) } else { unmet(&evidence) }
 }
 
 /// Masks given as programs, at lengths that come as they come.
@@ -70,6 +54,6 @@ fn flex(seen: &Seen<'_>) -> Fact {
         "causal, sliding-window and packed-document masks at {lengths:.0} lengths drawn: {right:.0} right, \
          {compilations:.0} compilations for {buckets:.0} buckets"
     );
-    let is_met = right >= lengths && lengths > 0.0 && compilations <= buckets;
+    let is_met = right >= lengths && lengths >= super::LENGTHS as f64 && compilations <= buckets;
     if is_met { met(&evidence) } else { unmet(&evidence) }
 }

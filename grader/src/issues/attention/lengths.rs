@@ -14,8 +14,9 @@ use crate::gather::{Child, Unwound, caught};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
-/// Lengths of each mask, and the longest of them.
-const LENGTHS: usize = 34;
+/// Lengths of all masks, and the longest of them.
+pub(crate) const LENGTHS: usize = 3 * OF_A_MASK;
+const OF_A_MASK: usize = 34;
 const LONGEST: usize = 320;
 
 /// Runs each mask at all its lengths.
@@ -78,7 +79,7 @@ fn one(attempt: &dyn Attend, rules: Rules, random: &mut Random, seen: &mut Seen)
     let shape = Shape { lengths, longest: LONGEST, ..Shape::of(sizes(1), 1, Dtype::F32) };
     let graph = write(Way::Tiled, &request, attempt, &shape).map_err(describe)?;
     let program = session.load(&graph).map_err(describe)?;
-    for _ in 0..LENGTHS {
+    for _ in 0..OF_A_MASK {
         let length = 1 + random.below(LONGEST);
         let mut document = 1;
         let documents = (0..length).map(|_| {

@@ -95,6 +95,12 @@ fn all(attempt: &dyn Attend, seed: u64) -> Counts {
     counts
 }
 
+/// How many results there are: of each case the choice of a back end, and the results of those that claim it.
+pub(crate) fn results() -> usize {
+    let of = |features: &Vec<Feature>| 1 + BACK_ENDS.iter().filter(|one| claims(one, features)).count();
+    combinations().iter().map(of).sum()
+}
+
 /// Whether a back end is for requests with these features, and has them.
 fn claims(back_end: &BackEnd, wanted: &[Feature]) -> bool {
     let is_meant = back_end.of.is_empty() || back_end.of.iter().any(|feature| wanted.contains(feature));

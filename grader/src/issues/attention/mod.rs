@@ -17,7 +17,8 @@ use challenges::issues::attention::Attend;
 
 pub(crate) use course::COURSE;
 use evidence::facts;
-pub(crate) use matrix::FEATURES;
+pub(crate) use lengths::LENGTHS;
+pub(crate) use matrix::{FEATURES, results};
 use step_under_test::step_under_test;
 
 use crate::gather::{Child, Effort, Item, Kind};
@@ -98,9 +99,4 @@ fn check(name: &str, attempt: &dyn Attend, seed: u64) -> Result<u64, String> {
     let under_test = step_under_test(step, attempt);
     run(&under_test, &mut Random::named(seed, name))?;
     Ok(under_test.asked.load(std::sync::atomic::Ordering::Relaxed))
-}
-
-/// That two answers to `what` are one.
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
-    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
 }

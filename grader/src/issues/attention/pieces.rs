@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use challenges::issues::attention::{Attend, Rules};
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 const CAUSAL: Rules = Rules { causal: true, window: None, prefix: None, documents: false };

@@ -3,7 +3,8 @@
 use challenges::issues::chat::Steps;
 use serde_json::{Map, Value, json};
 
-use super::{Check, Rows, calls, python, same, same_text};
+use super::super::part::same;
+use super::{Check, Rows, calls, python, same_text};
 use crate::random::Random;
 
 /// The strings of a dialect in use: a text of its own on both sides.

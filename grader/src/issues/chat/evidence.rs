@@ -2,10 +2,9 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
-use crate::evidence::{Seen, met, unmeasured, unmet};
+use super::super::part::Rests;
+use crate::evidence::{Seen, met, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::Outcome;
-use crate::verdict::{Verdict, outcomes, verdict};
 
 /// The steps that rendering and parsing rest on; D.8 looks at templates that are there already.
 const STEPS: [&str; 7] = ["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7"];
@@ -16,22 +15,8 @@ pub(super) fn facts(seen: &Seen<'_>) -> Facts {
 }
 
 fn tool_calling(seen: &Seen<'_>) -> Fact {
-    let checks = || seen.checks.iter().filter(|check| STEPS.contains(&check.step()));
-    if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
-        return unmeasured("the exercise does not compile");
-    }
-    let names = super::names();
-    let rests_on = |name: &&str| STEPS.iter().any(|step| name.split('/').next() == Some(step));
-    let verdict = verdict(seen, names.iter().map(String::as_str).filter(rests_on), &super::guards::NAMES);
-    if let Verdict::Unmet(reason) = &verdict {
-        return unmet(reason);
-    }
-    match outcomes(checks().filter(|check| check.outcome != Outcome::NotMeasured)) {
-        Verdict::Unmet(reason) => return unmet(&reason),
-        Verdict::Unmeasured(reason) => return unmeasured(&reason),
-        Verdict::Sound => {}
-    }
-    verdict.judge(counts(seen))
+    let (steps, checks, guards) = (&STEPS, &super::names(), &super::guards::NAMES);
+    Rests { steps, checks, guards }.judged(seen, counts)
 }
 
 /// Texts that are equal to the byte, and calls that come back.

@@ -6,7 +6,8 @@ use challenges::issues::chat::lint::Criterion::{Any, Closed, Marked, Unmarked, U
 use challenges::issues::chat::lint::{Criterion, Rule, limits, lint};
 use challenges::issues::chat::{ChatTemplate, Options, Rendered, Steps, own};
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

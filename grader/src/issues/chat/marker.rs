@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use challenges::issues::chat::{Find, MarkerState, Match, Next, Steps};
 
-use super::{Check, Rows, calls, same};
+use super::super::part::same;
+use super::{Check, Rows, calls};
 use crate::random::Random;
 
 pub(super) const PLACES: &Rows<Check> = &[

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use challenges::issues::chat::Steps;
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 #[expect(clippy::single_range_in_vec_init, reason = "a list of spans may hold one")]

@@ -121,11 +121,6 @@ fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<u64, String> 
     Ok(asked.load(Relaxed))
 }
 
-/// That two answers to `what` are one.
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
-    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
-}
-
 /// That two texts are one; else where they part.
 fn same_text(what: &str, got: &str, want: &str) -> Result<(), String> {
     if got == want {

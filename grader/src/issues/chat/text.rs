@@ -2,7 +2,8 @@
 
 use challenges::issues::chat::{Layout, Steps, json_text};
 
-use super::{Check, Rows, prompts, python, same, same_text};
+use super::super::part::same;
+use super::{Check, Rows, prompts, python, same_text};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

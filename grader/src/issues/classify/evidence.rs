@@ -2,10 +2,10 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
+use super::super::part::Rests;
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Basis, Outcome};
-use crate::verdict::{Verdict, outcomes, verdict};
+use crate::scorecard::Basis;
 
 /// How far a loss may be from the truth in f64, as a part of it: the roundings of f32.
 const LOSS: f64 = 1e-5;
@@ -19,6 +19,9 @@ const TRAINING: f64 = 1e-4;
 /// The share of held-out texts that have to be answered right after the training.
 const ACCURACY: f64 = 0.95;
 
+/// The steps that the row rests on: all of them.
+const STEPS: [&str; 4] = ["D.15", "D.16", "D.17", "D.18"];
+
 /// The facts of this part.
 pub(super) fn facts(seen: &Seen<'_>) -> Facts {
     let fact = classification(seen);
@@ -27,21 +30,8 @@ pub(super) fn facts(seen: &Seen<'_>) -> Facts {
 }
 
 fn classification(seen: &Seen<'_>) -> Fact {
-    let names = super::names();
-    let checks = || seen.checks.iter().filter(|check| names.contains(&check.name));
-    if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
-        return unmeasured("the exercise does not compile");
-    }
-    let verdict = verdict(seen, names.iter().map(String::as_str), &super::guards::NAMES);
-    if let Verdict::Unmet(reason) = &verdict {
-        return unmet(reason);
-    }
-    match outcomes(checks().filter(|check| check.outcome != Outcome::NotMeasured)) {
-        Verdict::Unmet(reason) => return unmet(&reason),
-        Verdict::Unmeasured(reason) => return unmeasured(&reason),
-        Verdict::Sound => {}
-    }
-    verdict.judge(numbers(seen))
+    let (steps, checks, guards) = (&STEPS, &super::names(), &super::guards::NAMES);
+    Rests { steps, checks, guards }.judged(seen, numbers)
 }
 
 /// A gradient that is the oracle's, and a head that learns.

@@ -92,8 +92,3 @@ fn check(name: &str, attempt: &dyn Classify, seed: u64) -> Result<u64, String> {
     run(&under_test, &mut Random::named(seed, name))?;
     Ok(under_test.asked.load(std::sync::atomic::Ordering::Relaxed))
 }
-
-/// That two answers to `what` are one.
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
-    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
-}

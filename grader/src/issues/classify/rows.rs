@@ -3,7 +3,8 @@
 use challenges::issues::classify::Classify;
 use reference::issues::classify::last_tokens;
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

@@ -4,8 +4,8 @@
 //! 41 77 11 90 66       of class 1: 10 + 1 is among noise from 30 on
 //! ```
 //!
-//! The token that decides may stand anywhere but at the end, so what answers, the last token, has to find it. Texts that
-//! are held out are drawn after those that are trained on.
+//! The token that decides may stand anywhere but at the end, so what answers, the last token, has to find it. Texts
+//! that are held out are drawn after those that are trained on.
 
 use challenges::issues::classify::Problem;
 

@@ -2,7 +2,8 @@
 
 use challenges::issues::classify::{Adapter, Classify, Layer, Trained};
 
-use super::{Check, Rows, same};
+use super::super::part::same;
+use super::{Check, Rows};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

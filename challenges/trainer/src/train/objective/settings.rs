@@ -1,7 +1,7 @@
 //! The keys of objectives: which belong to which, what they are where nothing is stated, and what they have to be.
 //!
-//! Source of names and defaults: `DPOConfig`, `KTOConfig` and `GRPOConfig` of the library TRL 1.16, and its experimental
-//! `ORPOConfig` and `CPOConfig`.
+//! Source of names and defaults: `DPOConfig`, `KTOConfig` and `GRPOConfig` of the library TRL 1.16, and its
+//! experimental `ORPOConfig` and `CPOConfig`.
 
 use reference::loss::{Clip, Kto, Level, Orpo, PairKind, PairLoss, Policy, SimPo};
 

@@ -48,8 +48,8 @@ impl Goal {
         Ok(Step { loss: losses.iter().sum(), tokens, metrics })
     }
 
-    /// The loss of examples that are only read, in the mean over their rows, and what is logged beside, in the mean over
-    /// batches.
+    /// The loss of examples that are only read, in the mean over their rows, and what is logged beside, in the mean
+    /// over batches.
     pub fn evaluation(
         &self,
         config: &Config,
