@@ -1,0 +1,45 @@
+//! What the parts of challenge D have in common in the grader: how a row follows from steps, guards and numbers, and how
+//! two answers are compared.
+
+use std::fmt::Debug;
+
+use crate::evidence::{Seen, unmeasured, unmet};
+use crate::rubric::Fact;
+use crate::scorecard::Outcome;
+use crate::verdict::{Verdict, outcomes, verdict};
+
+/// What a row rests on.
+pub(super) struct Rests<'a> {
+    /// The steps whose checks have to pass.
+    pub steps: &'a [&'a str],
+    /// The names of all checks of the part.
+    pub checks: &'a [String],
+    /// The guards that may not trip.
+    pub guards: &'a [&'a str],
+}
+
+impl Rests<'_> {
+    /// What the numbers say, if the steps are right and no guard tripped.
+    pub fn judged(&self, seen: &Seen<'_>, numbers: impl FnOnce(&Seen<'_>) -> Fact) -> Fact {
+        let checks = || seen.checks.iter().filter(|check| self.steps.contains(&check.step()));
+        if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
+            return unmeasured("the exercise does not compile");
+        }
+        let rests_on = |name: &&str| self.steps.iter().any(|step| name.split('/').next() == Some(step));
+        let required = self.checks.iter().map(String::as_str).filter(rests_on);
+        let verdict = verdict(seen, required, self.guards);
+        if let Verdict::Unmet(reason) = &verdict {
+            return unmet(reason);
+        }
+        match outcomes(checks().filter(|check| check.outcome != Outcome::NotMeasured)) {
+            Verdict::Unmet(reason) => unmet(&reason),
+            Verdict::Unmeasured(reason) => unmeasured(&reason),
+            Verdict::Sound => verdict.judge(numbers(seen)),
+        }
+    }
+}
+
+/// That two answers to `what` are one.
+pub(super) fn same<T: PartialEq + Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
+    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
+}
