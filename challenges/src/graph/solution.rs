@@ -104,9 +104,9 @@ impl Compile for Solution {
                 let more = if stored { Cost { ops: 0, loads: 1 } } else { cost[input.0 as usize] };
                 sum = Cost { ops: sum.ops + more.ops, loads: sum.loads + more.loads };
             }
-            let often = consumers(sized, id).len() > 1;
+            let often = || consumers(sized, id).len() > 1;
             let dear = sum.ops >= DEAR || sum.loads > 1;
-            if !sized.is_view(id) && ((often && dear && own) || sum.ops > LONG) {
+            if !sized.is_view(id) && ((dear && own && often()) || sum.ops > LONG) {
                 kept.insert(id);
             }
             cost.push(sum);
@@ -398,9 +398,12 @@ fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
 
 // step C.4: collect a node's consumers, looking through views
 fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
-    let mut found = BTreeSet::new();
-    for user in sized.users(id) {
-        if sized.is_view(*user) { found.extend(consumers(sized, *user)) } else { _ = found.insert(*user) }
+    let (mut found, mut open) = (BTreeSet::new(), vec![id]);
+    while let Some(id) = open.pop() {
+        let (views, others) =
+            sized.users(id).iter().copied().partition::<Vec<Id>, _>(|user| sized.is_view(*user));
+        open.extend(views);
+        found.extend(others);
     }
     found
 }

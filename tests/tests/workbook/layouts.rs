@@ -287,10 +287,15 @@ fn a_plan_whose_memory_rests_computes_the_same() {
 }
 
 /// A case whose first output is a loss, with the gradients of all inputs.
-fn with_gradients(mut case: Case) -> Case {
+fn with_gradients(case: Case) -> Case {
+    with_gradients_but(case, "")
+}
+
+/// The same without the gradient of one input.
+fn with_gradients_but(mut case: Case, frozen: &str) -> Case {
     let loss = case.graph.outputs()[0].1;
-    let (names, ids): (Vec<String>, Vec<Id>) =
-        case.graph.inputs().map(|(name, id)| (format!("grad.{name}"), id)).unzip();
+    let trained = case.graph.inputs().filter(|(name, _)| *name != frozen);
+    let (names, ids): (Vec<String>, Vec<Id>) = trained.map(|(name, id)| (format!("grad.{name}"), id)).unzip();
     let gradients = grad::differentiate(&mut case.graph, loss, &ids).expect("a scalar");
     names.into_iter().zip(gradients).for_each(|(name, id)| case.graph.output(name, id));
     case
@@ -354,22 +359,27 @@ fn stored(case: &Case) -> Vec<usize> {
     passes.collect()
 }
 
-/// A norm in a narrow type whose rows are a product's factor: they are computed again for the weight's gradient, and the
-/// norm's own gradient computes them from what it reads.
+/// The rows of a norm, before its weight, are computed again for the gradients of two products and for the norm's own.
+/// Each pass that reads them reads what they are computed from, so that they have no buffer: the last pass but one stores
+/// two results, and not three.
 #[test]
-fn rows_of_a_norm_are_not_stored_for_its_gradient() {
-    for dtype in [Dtype::Bf16, Dtype::F16] {
-        let case = with_gradients(case(|tape| {
-            let [x, w, scale] =
-                [("x", 24), ("w", 32), ("scale", 1)].map(|(name, rows)| tape.input(name, dtype, [rows, 32]));
-            let h = x.exp();
+fn what_every_pass_can_compute_has_no_buffer() {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        let written = case(|tape| {
+            let weight = |name: &str| tape.input(name, dtype, [32, 32]);
+            let h = tape.input("x", dtype, [24, 32]).exp();
             let wide = h.cast(Dtype::F32);
-            let rows = (&wide / &(&wide * &wide).mean(1).sqrt()).cast(dtype);
-            let y = (&rows * &scale.spread(rows.shape())).matmul(&w).cast(Dtype::F32);
+            let rows = (&wide / &(&(&wide * &wide).mean(1) + 1e-5).sqrt()).cast(dtype);
+            let normed = &rows * &tape.input("scale", dtype, [32]).spread(rows.shape());
+            let [a, b] = ["a", "b"].map(|name| normed.matmul(&weight(name)));
+            let y = (&a * &b).cast(Dtype::F32);
             tape.output("loss", &(&y * &y).sum(1).sum(0).reshape([] as [i64; 0]));
-        }));
-        steps(&case);
-        assert_eq!(stored(&case), [2, 1, 1, 1, 3, 1], "{dtype:?}");
+        });
+        let case = with_gradients_but(written, "scale");
+        if dtype == Dtype::F32 {
+            steps(&case); // in a narrow type squares of squares are rounded too often to be compared
+        }
+        assert_eq!(stored(&case), [2, 1, 1, 2, 2, 1], "{dtype:?}");
     }
 }
 
@@ -393,10 +403,11 @@ fn a_power_of_two_is_taken_into_a_product_of_any_type() {
 fn many_views_in_a_row_are_one_pass_or_a_few() {
     let case = case(|tape| {
         let mut x = tape.input("x", Dtype::F32, [8, 32]).tanh();
-        for i in 0..3_000 {
+        for i in 0..20_000 {
             x = if i % 2 == 0 { x.reshape([32, 8]) } else { x.reshape([8, 32]) };
         }
         tape.output("y", &x.exp());
     });
-    assert!(steps(&case) < 10);
+    let steps = steps(&case);
+    assert!(steps < 20_000 / 500, "{steps}");
 }

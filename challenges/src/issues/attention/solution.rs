@@ -13,7 +13,8 @@ impl Attend for Solution {
     // ANCHOR: attention-step-9
     // why: places are whole numbers, and a < b is what there is; `key <= query` is `key < query + 1`. The distance that
     // a window allows is `window - 1`: a query's own key is one of those that it keeps. A prefix is an exception from
-    // one rule, so it is joined to that rule before the others are. step D.9: say whether a query sees a key
+    // one rule, so it is joined to that rule before the others are.
+    // step D.9: say whether a query sees a key
     fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor {
         let number = |value: u32| at.key.like(f64::from(value.min(i32::MAX as u32))); // no place is beyond
         let mut all = at.key.equal(&at.key);

@@ -37,8 +37,8 @@ impl Classify for Solution {
     // ANCHOR: classify-step-17
     // why: a layer that is trained whole gets no pair, so that is asked first; without that order "all-linear" would
     // put a pair beside the head. In memory the two have other names, `lora_A.default.weight` and
-    // `modules_to_save.default.weight`; a file leaves out the adapter's own name. step D.17: name the tensors that are
-    // trained
+    // `modules_to_save.default.weight`; a file leaves out the adapter's own name.
+    // step D.17: name the tensors that are trained
     fn trained(&self, layers: &[Layer<'_>], adapter: &Adapter<'_>) -> Result<Vec<Trained>, String> {
         let is_called = |layer: &Layer<'_>, target: &str| layer.is_linear && ends_in(layer.name, target);
         let is_missing = |target: &&&str| !layers.iter().any(|layer| is_called(layer, target));
@@ -65,8 +65,8 @@ impl Classify for Solution {
 
     // ANCHOR: classify-step-18
     // why: a probability above one half is a number above 0 before the sigmoid, so nothing is computed twice and
-    // nothing rounded. Of equal logits the first is taken: the same as the original's argmax. step D.18: read the
-    // answer off a row's logits
+    // nothing rounded. Of equal logits the first is taken: the same as the original's argmax.
+    // step D.18: read the answer off a row's logits
     fn answer(&self, problem: Problem, logits: &[f32]) -> Answer {
         match problem {
             Problem::SingleLabel => {
@@ -106,7 +106,8 @@ fn flat(x: &Tensor) -> Tensor {
 }
 
 // why: a gather would take rows of a table, and here each row has a column of its own. A mask of the class picks it
-// out, and its gradient is the mask. step D.16: take each row's logit at its class
+// out, and its gradient is the mask.
+// step D.16: take each row's logit at its class
 fn at_class(z: &Tensor, classes: &Tensor) -> Tensor {
     let class = classes.reshape([z.dim(0), 1.into()]).spread(z.shape());
     let is_class = z.tape().iota(z.shape(), 1).equal(&class);
@@ -114,7 +115,8 @@ fn at_class(z: &Tensor, classes: &Tensor) -> Tensor {
 }
 
 // why: ln(1 + e^z) is z where e^z overflows. With m = max(z, 0) it is m + ln(e^-m + e^(z - m)), whose exponents are
-// never above 0. step D.16: write ln(1 + e^z)
+// never above 0.
+// step D.16: write ln(1 + e^z)
 fn softplus(z: &Tensor) -> Tensor {
     let largest = z.max(&z.like(0.0)).detach();
     &(&(-&largest).exp() + &(z - &largest).exp()).log() + &largest
