@@ -1,5 +1,6 @@
 //! What a mask leaves of the blocks of an attention: looked at once a run, before anything is computed, and kept as a
-//! bit a score where it leaves some. A mask that depends on the score is asked each time instead.
+//! bit a score where it leaves some. Most blocks are all or nothing by the mask's [bounds]; where those leave it open,
+//! the mask is asked for every score. A mask that depends on the score is asked each time instead.
 //!
 //! The memory of the bits is there before the first run, for as many blocks as masks leave in part in practice: all of
 //! them where that is little, else a few in each row and column of blocks. A block beyond that is asked each time, too:
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::super::engine::floats;
-use super::{AttentionCall, Block};
+use super::{AttentionCall, Block, bounds};
 use crate::buffer::Buffer;
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
@@ -175,6 +176,10 @@ impl Cpu {
     unsafe fn look(&self, work: &AttentionCall, block: &Block, bits: &Bits) -> Result<u32, DeviceError> {
         let Some(mask) = &work.programs.mask else { return Ok(FULL) };
         let mut scratch = self.scratch.of_this_thread(self);
+        // SAFETY: the caller's.
+        if let Some(allowed) = unsafe { bounds::of_all(work, mask, block, scratch.bytes()) } {
+            return Ok(if allowed { FULL } else { EMPTY });
+        }
         let mut rest = scratch.bytes();
         let allowed = floats(&mut rest, block.lanes());
         // SAFETY: the caller's; the mask reads no block, and writes whole numbers of the size of an f32.

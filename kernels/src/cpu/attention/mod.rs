@@ -16,6 +16,7 @@
 #![allow(unsafe_code)] // threads write disjoint rows of one memory
 
 mod backward;
+mod bounds;
 mod forward;
 mod map;
 mod programs;

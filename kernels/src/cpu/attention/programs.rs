@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::super::engine::{Binding, Launch, aligned_bytes};
-use super::block_sizes;
+use super::{block_sizes, bounds};
 use crate::plan::{Attention, AttentionGrad, View};
 use crate::tile::{Element, Index, Op, Program, Schedule, Store, Value};
 
@@ -52,6 +52,11 @@ impl Scheduled {
         &self.launches[usize::from(of_queries) * 2 + usize::from(of_keys)]
     }
 
+    /// The program itself.
+    pub fn program(&self) -> &Program {
+        &self.launches[0].program
+    }
+
     /// Bytes that a thread needs to run it on a block.
     fn bytes(&self, extras: usize) -> usize {
         let machine = self.launches.iter().map(Launch::machine_bytes).max().unwrap_or(0);
@@ -84,7 +89,8 @@ impl Programs {
     /// Bytes that a thread needs to run any of them on a block, given how many extras there are.
     pub fn bytes(&self, extras: usize) -> usize {
         let all = [&self.score, &self.masked, &self.mask, &self.slope];
-        all.into_iter().flatten().map(|program| program.bytes(extras)).max().unwrap_or(0)
+        let run = all.into_iter().flatten().map(|program| program.bytes(extras)).max().unwrap_or(0);
+        run.max(self.mask.as_ref().map_or(0, |mask| aligned_bytes(bounds::bytes(mask.program()))))
     }
 }
 
