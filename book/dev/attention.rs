@@ -1,7 +1,9 @@
 //! The figures of attention: what each back end claims, and what masks leave of scores and blocks.
 
 use challenges::issues::attention::{BACK_ENDS, Problem, Rules, Sizes};
+use grader::figure::StepKind;
 use grader::figure::attention::{Mask, claims, masks as drawn};
+use grader::figure::parts::{Run, parts};
 
 use crate::drawn::Drawn;
 
@@ -62,4 +64,29 @@ pub fn mask(name: &str, rules: Rules, document: impl Fn(usize) -> i32) -> Mask {
     };
     let sees = (0..TOKENS * TOKENS).map(|at| problem.sees([0, 0, at / TOKENS, at % TOKENS]));
     Mask { name: name.into(), size: TOKENS, sees: sees.collect() }
+}
+
+/// Where the time of each back end goes, from a file of kept times: a line each, its name and then its milliseconds by
+/// kind of launch.
+pub(crate) fn times(kept: &str) -> Result<Drawn, String> {
+    let mut lines = kept.lines().filter(|line| !line.starts_with('#'));
+    let kinds = lines.next().and_then(|head| head.split(',').skip(1).map(kind).collect::<Option<Vec<_>>>());
+    let kinds = kinds.ok_or("the kept times begin with the kinds of launches")?;
+    let runs = lines.map(|line| run(line, &kinds)).collect::<Option<Vec<Run>>>();
+    let runs = runs.ok_or("the kept times are lines of names and milliseconds")?;
+    let svg = parts("Where the time goes", &runs).ok_or("there are no times to draw")?;
+    let caption = "Milliseconds of a run by kind of launch: eight rows of 64 to 1024 tokens, 8 heads of 64, f32, forward and backward, \
+                   on two cores.";
+    Ok(("attention-times", caption, svg))
+}
+
+fn kind(name: &str) -> Option<StepKind> {
+    StepKind::ALL.into_iter().find(|kind| kind.name() == name)
+}
+
+fn run(line: &str, kinds: &[StepKind]) -> Option<Run> {
+    let (name, times) = line.split_once(',')?;
+    let times = times.split(',').map(|time| time.parse().ok()).collect::<Option<Vec<f64>>>()?;
+    (times.len() == kinds.len())
+        .then(|| Run { name: name.into(), parts: kinds.iter().copied().zip(times).collect() })
 }

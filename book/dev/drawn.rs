@@ -30,6 +30,9 @@ pub(crate) type Drawn = (&'static str, &'static str, String);
 const LOSSES: &str = "results/qlora-losses.csv";
 const TRAINER_LOSSES: &str = "results/trainer-losses.csv";
 
+/// Where the time of attention's back ends goes.
+const ATTENTION_TIMES: &str = "results/attention-cpu-parts.csv";
+
 /// What the classifier of challenge D answers as it learns.
 const CONFUSIONS: &str = "results/classifier-confusions.csv";
 
@@ -81,6 +84,7 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let failed = |what: String| Error::Faults(vec![Fault { at: "book/dev/drawn.rs".into(), what }]);
     let losses = crate::read(&root.join("src").join(LOSSES))?;
     let trainer = crate::read(&root.join("src").join(TRAINER_LOSSES))?;
+    let times = crate::read(&root.join("src").join(ATTENTION_TIMES))?;
     let confusions = crate::read(&root.join("src").join(CONFUSIONS))?;
     let all = [
         fusion(),
@@ -93,6 +97,7 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         chat::stream(),
         Ok(attention::features()),
         Ok(attention::masks()),
+        attention::times(&times),
         classify::learning(&confusions),
         ranks::schedules(),
         ranks::bytes(),

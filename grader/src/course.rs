@@ -201,6 +201,16 @@ impl Course {
         self.key() == self.exercise_key()
     }
 
+    /// What a reader calls it: the letter, and the part where a challenge has several: `D attention`.
+    pub fn spoken(&self) -> String {
+        self.part.map_or(self.letter().into(), |part| format!("{} {part}", self.letter()))
+    }
+
+    /// What names it alone on the command line: the part, where a challenge has several.
+    pub fn word(&self) -> &'static str {
+        self.part.unwrap_or(self.name)
+    }
+
     /// The published letter.
     pub fn letter(&self) -> &'static str {
         crate::rubric::find(self.name).map_or("", |rubric| rubric.letter)

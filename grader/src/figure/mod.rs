@@ -17,6 +17,7 @@
 //! ratios, hence logarithmic axes; where thresholds lie close together the speed-up axis is stretched around them and
 //! says so.
 
+mod bars;
 mod lane;
 mod plot;
 mod scale;
@@ -33,6 +34,7 @@ pub mod lives;
 pub mod memory;
 pub mod number;
 pub mod overlap;
+pub mod parts;
 pub mod prompt;
 pub mod shares;
 pub mod sizes;

@@ -5,8 +5,9 @@
 
 use challenges::fsdp::forecast::Forecast;
 
+use super::bars::{self, Bars};
 use super::number::bytes;
-use super::plot::{Anchor, Axis, Ink, Panel, Plot, Share};
+use super::plot::{Axis, Ink, Share};
 use super::{Law, Scale, TICK_GAP};
 
 /// Bytes of a rank.
@@ -18,14 +19,8 @@ pub struct Bar {
     pub shares: Vec<(Share, f64)>,
 }
 
-/// Left and right end of the axis.
-const FIRST: f64 = 58.0;
-const LAST: f64 = 384.0;
-const TALL: f64 = 22.0;
-const PITCH: f64 = 29.0;
 const GIB: f64 = (1_u64 << 30) as f64;
-/// Most bars, and the most bytes of one, that are drawn.
-const MOST: usize = 64;
+/// The most bytes of a bar that are drawn.
 const MOST_BYTES: f64 = 1e15;
 
 impl Bar {
@@ -73,51 +68,16 @@ fn meaning(share: Share) -> &'static str {
 }
 
 /// The figure; nothing where there are no bytes, or more than make sense.
-pub fn shares(title: &str, bars: &[Bar]) -> Option<String> {
-    let most = bars.iter().map(Bar::total).fold(0.0, f64::max);
-    let is_sound = |bar: &Bar| bar.shares.iter().all(|(_, bytes)| (0.0..MOST_BYTES).contains(bytes));
-    if !(1..=MOST).contains(&bars.len()) || !bars.iter().all(is_sound) || most <= 0.0 {
-        return None;
-    }
-    let shown: Vec<Share> = Share::ALL.into_iter().filter(|share| is_shown(bars, *share, most)).collect();
-    let mut plot = Plot::new(title, &describe(bars));
-    let entries: Vec<(Share, &str)> = shown.iter().map(|share| (*share, meaning(*share))).collect();
-    let base = plot.entries(40.0, &entries, |plot, (x, y), share| {
-        plot.area((x, y - 9.0), (x + 11.0, y + 1.0), Ink::Share(share), 0.5);
-    });
-    let panel =
-        Panel { left: FIRST, right: LAST, top: base + 12.0, bottom: base + 12.0 + PITCH * bars.len() as f64 };
-    let axis = gibibytes(Scale::new(Law::Linear, [0.0, most], [FIRST, LAST]));
-    for (i, bar) in bars.iter().enumerate() {
-        let top = panel.top + PITCH * i as f64;
-        one(&mut plot, bar, &shown, top, &axis.scale);
-        plot.grid(&[Panel { top: top + TALL, bottom: top + PITCH, ..panel }], &axis, Ink::Grid);
-    }
-    plot.axis(panel, &axis);
-    Some(plot.finish(panel.bottom + 36.0))
-}
-
-/// Whether some bar has enough of it to be seen.
-fn is_shown(bars: &[Bar], share: Share, most: f64) -> bool {
-    bars.iter().any(|bar| bar.bytes(share) > 2e-3 * most)
-}
-
-/// A bar, with the numbers that there is room for, and its total behind it.
-fn one(plot: &mut Plot, bar: &Bar, shown: &[Share], top: f64, across: &Scale) {
-    plot.text((FIRST - 6.0, top + 15.0), Anchor::End, Ink::Quiet, &bar.name);
-    let mut begin = 0.0;
-    for share in shown {
-        let end = begin + bar.bytes(*share);
-        let [left, right] = [begin, end].map(|bytes| across.at(bytes));
-        plot.area((left, top), (left + (right - left - 0.8).max(0.0), top + TALL), Ink::Share(*share), 0.5);
-        let said = gib(end - begin);
-        if right - left > 5.9 * said.chars().count() as f64 + 3.0 {
-            plot.text((f64::midpoint(left, right), top + 15.0), Anchor::Middle, Ink::Quiet, &said);
-        }
-        begin = end;
-    }
-    let total = bytes(bar.total());
-    plot.text((across.at(begin) + 6.0, top + 15.0), Anchor::Start, Ink::Text, &total);
+pub fn shares(title: &str, all: &[Bar]) -> Option<String> {
+    let kinds = Share::ALL.map(|share| (Ink::Share(share), meaning(share)));
+    let one = |bar: &Bar| bars::Bar {
+        name: bar.name.clone(),
+        parts: Share::ALL.iter().map(|share| bar.bytes(*share)).collect(),
+        total: bytes(bar.total()),
+    };
+    let drawn: Vec<bars::Bar> = all.iter().map(one).collect();
+    let bars = Bars { kinds: &kinds, indent: 0.0, say: gib, axis: gibibytes };
+    bars.draw(title, &describe(all), &drawn, MOST_BYTES)
 }
 
 fn gib(bytes: f64) -> String {
@@ -126,8 +86,9 @@ fn gib(bytes: f64) -> String {
 
 /// Round numbers of GiB.
 fn gibibytes(scale: Scale) -> Axis {
-    let [low, high] = scale.domain().map(|bytes| bytes / GIB);
-    let ticks = Scale::new(Law::Linear, [low, high], [FIRST, LAST]).ticks(TICK_GAP);
+    let ends = scale.domain();
+    let of_gib = Scale::new(Law::Linear, ends.map(|bytes| bytes / GIB), ends.map(|bytes| scale.at(bytes)));
+    let ticks = of_gib.ticks(TICK_GAP);
     let ticks = ticks.into_iter().map(|gib| (gib * GIB, super::tick(gib))).collect();
     Axis { scale, ticks, label: "GiB of a rank".into() }
 }

@@ -113,7 +113,8 @@ fn blame(gathered: &mut Gathered, request: &Request, item: &Item, cause: String,
     }
     if !item.is_check() {
         item.guards.iter().filter(|_| !hang).for_each(|name| gathered.add(blind(name)));
-        gathered.unmeasured.insert(item.name.clone(), cause);
+        let numbers = item.numbers.iter().filter(|name| !name.contains('*')).chain([&item.name]);
+        gathered.unmeasured.extend(numbers.map(|name| (name.clone(), cause.clone())));
         return;
     }
     gathered.checks.push(Check {

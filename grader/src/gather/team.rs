@@ -319,6 +319,20 @@ fn cause_of_death(status: ExitStatus, said: &str) -> String {
     }
 }
 
+/// Characters of a line that are shown of what a program printed.
+const SHOWN: usize = 400;
+
 fn with_output(cause: String, said: &str) -> String {
-    if said.is_empty() { cause } else { format!("{cause}\nit printed:\n{said}") }
+    if said.is_empty() {
+        return cause;
+    }
+    let lines: Vec<String> = said.lines().map(shortened).collect();
+    format!("{cause}\nit printed:\n{}", lines.join("\n"))
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(SHOWN) {
+        None => line.into(),
+        Some((end, _)) => format!("{}... ({} bytes more)", &line[..end], line.len() - end),
+    }
 }

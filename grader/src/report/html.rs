@@ -226,7 +226,7 @@ fn part(challenge: &Challenge) -> Part {
 
 /// The rows; what a row above said is not said again.
 fn lines(challenge: &Challenge) -> Vec<Line> {
-    let mut said = BTreeSet::new();
+    let mut above = BTreeSet::new();
     let line = |row: &Row, evidence: String| Line {
         tone: Tone::of(challenge, row).name(),
         symbol: Tone::of(challenge, row).symbol(),
@@ -236,7 +236,7 @@ fn lines(challenge: &Challenge) -> Vec<Line> {
         stand_in: stands_in(row),
         evidence: clean(&evidence),
     };
-    challenge.rows.iter().map(|row| line(row, super::unsaid(&mut said, &row.evidence))).collect()
+    challenge.rows.iter().map(|row| line(row, super::unsaid(&mut above, &row.evidence))).collect()
 }
 
 fn stands_in(row: &Row) -> bool {

@@ -71,9 +71,9 @@ fn challenge(out: &mut String, challenge: &Challenge) {
         &format!("### {letter} {name}: {score}\n\n{} on {}\n", title(challenge), span(&challenge.device)),
     );
     line(out, "| | rubric | | points | evidence |\n|:-:|:--|:--|--:|:--|");
-    let mut said = BTreeSet::new();
+    let mut above = BTreeSet::new();
     for row in &challenge.rows {
-        self::row(out, challenge, row, &super::unsaid(&mut said, &row.evidence));
+        self::row(out, challenge, row, &super::unsaid(&mut above, &row.evidence));
     }
     times(out, challenge);
     if !challenge.checks.is_empty() {

@@ -171,11 +171,11 @@ pub fn points(challenge: &Challenge, row: &Row) -> String {
     if row.worth > 0 { format!("{effect} of {}", row.worth) } else { effect }
 }
 
-/// What a row's evidence adds to that of the rows above it: parts of the sentence that one of them has are `as above`.
-pub(crate) fn unsaid<'a>(said: &mut BTreeSet<&'a str>, evidence: &'a str) -> String {
+/// What a row's evidence adds to that of the row above it: parts of the sentence that it has are `as above`.
+pub(crate) fn unsaid<'a>(above: &mut BTreeSet<&'a str>, evidence: &'a str) -> String {
     let parts: Vec<&str> = evidence.split("; ").collect();
-    let new: Vec<&str> = parts.iter().copied().filter(|part| !said.contains(part)).collect();
-    said.extend(&parts);
+    let new: Vec<&str> = parts.iter().copied().filter(|part| !above.contains(part)).collect();
+    *above = parts.iter().copied().collect();
     match (evidence.is_empty(), new.len()) {
         (false, 0) => "as above".into(),
         (_, count) if count == parts.len() => evidence.into(),

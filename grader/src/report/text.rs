@@ -2,7 +2,7 @@
 //!
 //! It is read from the bottom up: the last lines stand above the prompt, so the total, the thresholds and
 //! the guards come last, and the reasons above them. Each row of the rubric has a symbol, a word and its
-//! points - never colour alone - and one sentence of evidence; what a row above already said is `as above`.
+//! points - never colour alone - and one sentence of evidence; what the row above already said is `as above`.
 //! Times stand beside the machine's own limit.
 
 use std::collections::BTreeSet;
@@ -169,10 +169,10 @@ fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Opt
 // ---- rows
 
 fn rows(paper: &mut Paper, challenge: &Challenge) {
-    let mut said = BTreeSet::new();
+    let mut above = BTreeSet::new();
     for row in &challenge.rows {
         self::row(paper, challenge, row);
-        let evidence = super::unsaid(&mut said, &row.evidence);
+        let evidence = super::unsaid(&mut above, &row.evidence);
         if !evidence.is_empty() {
             paper.wrapped(&[(Style::Plain, "      ")], Style::Quiet, &evidence);
         }

@@ -220,14 +220,14 @@ fn all_done(places: &[Entry]) -> String {
         Some(Entry { course, .. }) if places.len() == 1 => {
             format!(
                 "Every step of {} is done: `cargo grader score {}` measures the points.",
-                course.letter(),
-                course.name
+                course.spoken(),
+                course.word()
             )
         }
         Some(_) => "Every step is done: `cargo grader score` measures the points.".into(),
         None => {
             let of =
-                if let [place] = places { format!(" of {}", place.course.letter()) } else { String::new() };
+                if let [place] = places { format!(" of {}", place.course.spoken()) } else { String::new() };
             let left: Vec<String> = places.iter().filter_map(left).collect();
             let left = if left.is_empty() { String::new() } else { format!(" Left: {}.", left.join(", ")) };
             format!(
@@ -269,7 +269,7 @@ fn challenge(place: &Entry) -> String {
     if let Some(left) = left(place) {
         message.push(format!("left: {left}"));
     }
-    let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.name), &message.join("; "));
+    let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.word()), &message.join("; "));
     for step in stub::steps(course.solution()) {
         let (word, mark) = step_state(standing, step.name);
         let lead = format!("  {:<5} {word:<14} ", step.name);

@@ -35,7 +35,7 @@ const SEEN: [(&str, &str, &str); 23] = [
     ("wants whole tokens", "D.2/across-a-border", "tokens at "),
     ("looks at the first span", "D.2/nothing", "when asked for the mask of tokens at ["),
     ("looks at every span", "D.2/many-of-both", "D.2/many-of-both"),
-    ("looks at every empty span", "D.2/many-of-both", "50,000 empty spans behind them took"),
+    ("looks at every empty span", "D.2/many-of-both", "D.2/many-of-both"),
     ("gives a character to one token", "D.2/across-a-border", "1..2, 1..2, 1..2"),
     ("replaces tokens", "D.3/inside-another", "and | for the mark"),
     ("has a mark of its own", "D.3/drawn", "for the mark became"),

@@ -31,9 +31,9 @@ pub use request::{Body, Feature, Request, explain};
 /// The steps of one interface for attention, from small to large.
 pub trait Attend: Send + Sync {
     /// D.9 - whether the query of an entry may see its key, u8 without dimensions, by the rules on places: all that are
-    /// set have to allow it. `at.query` is the query's place among the keys. A window keeps keys less than `window`
-    /// away, so with `causal` as many as it says, the query's own among them; without, as many after it. A prefix takes
-    /// back what `causal` hides, and nothing else. Where documents count, `at.extras` begins with their numbers i32
+    /// set have to allow it. `at.query` is the query's place among the keys. A window keeps the query's own key and the
+    /// `window - 1` before it; where the mask is not causal, as many after it. A window or a prefix may be longer than
+    /// any row, and is below 2^31. A prefix takes back what `causal` hides, and nothing else. Where documents count, `at.extras` begins with their numbers i32
     /// (batch * keys), row after row, and the keys of a row, i32 without dimensions; a number below 1 is padding, which
     /// sees nothing and is seen by nothing.
     fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor;
@@ -57,10 +57,11 @@ pub trait Attend: Send + Sync {
     /// infinity; and so is the result if all parts do. There is at least one part.
     fn merge(&self, parts: &[Part]) -> Part;
 
-    /// D.13 - pieces of the keys that some query may see by `causal`, `window` and `prefix`; the queries are `queries`
-    /// places from `offset` on, the keys those from 0 to `keys`. They follow each other, are at most `most` (at least
-    /// 1), have at least `least` keys (at least 1) each unless there are fewer in all, and differ by at most one key,
-    /// longer ones first; and there are as many as that allows. None, if no key can be seen.
+    /// D.13 - pieces of the keys that some query may see by `causal`, `window` and `prefix`. The queries stand at the
+    /// places `queries`, which may lie beyond the keys, or be none; the keys at those from 0 to `keys`. Documents are
+    /// not looked at. Pieces follow each other, are at most `most` (at least 1), have at least `least` keys (at least 1)
+    /// each unless there are fewer in all, and differ by at most one key, longer ones first; and there are as many as
+    /// that allows. None, if no key can be seen.
     fn pieces(
         &self,
         queries: Range<usize>,
@@ -70,8 +71,8 @@ pub trait Attend: Send + Sync {
         least: usize,
     ) -> Vec<Range<usize>>;
 
-    /// D.14 - the output with attention sinks, in its type: `sinks` f32 (heads) are logits that take their share of the
-    /// softmax and have no value.
+    /// D.14 - the output with attention sinks, in its type: `sinks` f32 (heads) are finite logits that take their share
+    /// of the softmax and have no value.
     fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor;
 }
 // ANCHOR_END: attention-trait

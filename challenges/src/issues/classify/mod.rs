@@ -44,7 +44,7 @@ pub trait Classify: Sync {
     /// `score`, is trained whole: `base_model.model.NAME.weight`. Of the others a linear one that is a target has a
     /// pair, `base_model.model.NAME.lora_A.weight` (r, in) and then `.lora_B.weight` (out, r): one called as one of
     /// `target_modules`, or whose name ends in a dot and one of these; without a list, all. Fails with the first
-    /// target that is the name of no linear layer.
+    /// target that is the name of no linear layer: that name is the whole error.
     fn trained(&self, layers: &[Layer<'_>], adapter: &Adapter<'_>) -> Result<Vec<Trained>, String>;
 
     /// D.18 - what a row's `logits` (C), finite numbers, answer: the class of the largest, of equal ones the first; the

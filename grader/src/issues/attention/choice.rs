@@ -25,6 +25,10 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("nothing-wanted", |steps, _| right(steps, &[], &BACK_ENDS)),
     ("on-a-card", |steps, _| right(steps, &[Feature::Decoding, Feature::Lse], &ON_A_CARD)),
     ("meant-for-others-that-lack-it", |steps, _| right(steps, &[Feature::Dropout], &BACK_ENDS)),
+    ("lacks-the-first-that-is-wanted", |steps, _| {
+        right(steps, &[Feature::Dropout, Feature::Gradients], &BACK_ENDS[1..3])?;
+        right(steps, &[Feature::Gradients, Feature::Dropout], &BACK_ENDS[1..3])
+    }),
     ("drawn-back-ends", |steps, random| {
         (0..64).try_for_each(|_| {
             let back_ends: Vec<BackEnd> = (0..random.below(6)).map(|_| drawn(random)).collect();

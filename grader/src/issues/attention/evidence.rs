@@ -33,8 +33,9 @@ fn interface(seen: &Seen<'_>) -> Fact {
     };
     let evidence = format!(
         "four back ends, {} features alone and in pairs: {same:.0} of {all:.0} results, gradients and L among them, \
-         are those of the definition in f64",
-        super::FEATURES
+         are those of the definition in f64{}",
+        super::FEATURES,
+        first_wrong(seen, "issues.attention.wrong_feature.")
     );
     if same >= all && all >= super::results() as f64 { met(&evidence) } else { unmet(&evidence) }
 }
@@ -52,8 +53,15 @@ fn flex(seen: &Seen<'_>) -> Fact {
     };
     let evidence = format!(
         "causal, sliding-window and packed-document masks at {lengths:.0} lengths drawn: {right:.0} right, \
-         {compilations:.0} compilations for {buckets:.0} buckets"
+         {compilations:.0} compilations for {buckets:.0} buckets{}",
+        first_wrong(seen, "issues.attention.wrong_length.")
     );
     let is_met = right >= lengths && lengths >= super::LENGTHS as f64 && compilations <= buckets;
     if is_met { met(&evidence) } else { unmet(&evidence) }
+}
+
+/// The first result that is wrong, which a number's name tells; nothing if there is none.
+fn first_wrong(seen: &Seen<'_>, prefix: &str) -> String {
+    let words = seen.measurements.keys().find_map(|name| name.strip_prefix(prefix));
+    words.map_or(String::new(), |words| format!(". The first that is not: {words}"))
 }

@@ -8,7 +8,7 @@ use compiler::session::{Session, Settings};
 use kernels::Cpu;
 use reference::graph::{Dim, Dtype};
 
-use super::matrix::{Case, near};
+use super::matrix::{Case, first_wrong, near};
 use crate::compare::{describe, upload};
 use crate::gather::{Child, Unwound, caught};
 use crate::random::Random;
@@ -35,9 +35,7 @@ pub(super) fn watch(child: &mut Child, attempt: &dyn Attend) {
                 let number = Measurement { value, unit, interval: None, samples: Vec::new() };
                 child.measured(&format!("issues.attention.{name}"), number);
             }
-            if let Some(wrong) = seen.wrong {
-                child.unmeasured("issues.attention.wrong", &wrong);
-            }
+            first_wrong(child, "issues.attention.wrong_length", seen.wrong);
         }
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => {
             child.unmeasured("issues.attention.lengths", &reason);
@@ -98,10 +96,20 @@ fn one(attempt: &dyn Attend, rules: Rules, random: &mut Random, seen: &mut Seen)
         seen.lengths += 1;
         match right {
             Ok(()) => seen.right += 1,
-            Err(wrong) => _ = seen.wrong.get_or_insert(format!("{rules:?} at length {length}: {wrong}")),
+            Err(wrong) => {
+                _ = seen.wrong.get_or_insert(format!("{} at length {length}: {wrong}", named(rules)));
+            }
         }
     }
     seen.compilations += session.counters().compilations;
     seen.buckets += session.buckets(program, "T").len();
     Ok(())
+}
+
+fn named(rules: Rules) -> &'static str {
+    match rules {
+        Rules { window: Some(_), .. } => "sliding window",
+        Rules { documents: true, .. } => "packed documents",
+        _ => "causal",
+    }
 }

@@ -47,9 +47,7 @@ pub(super) fn watch(child: &mut Child, attempt: &dyn Attend) {
             }
             child.measured("issues.attention.same", number(counts.same));
             child.measured("issues.attention.all", number(counts.all));
-            if let Some(wrong) = counts.wrong {
-                child.unmeasured("issues.attention.wrong", &wrong);
-            }
+            first_wrong(child, "issues.attention.wrong_feature", counts.wrong);
         }
         Err(Unwound::Panic(reason)) => child.unmeasured("issues.attention.same", &reason),
         Err(Unwound::Hole(hole)) => {
@@ -57,6 +55,19 @@ pub(super) fn watch(child: &mut Child, attempt: &dyn Attend) {
         }
     }
 }
+
+/// Reports the first result that is wrong, by a name of the number 1: a report holds no other words.
+pub(super) fn first_wrong(child: &mut Child, name: &str, wrong: Option<String>) {
+    if let Some(wrong) = wrong {
+        let words: String =
+            wrong.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS).collect();
+        let one = Measurement { value: 1.0, unit: "count".into(), interval: None, samples: Vec::new() };
+        child.measured(&format!("{name}.{words}"), one);
+    }
+}
+
+/// The most characters of a wrong result's words.
+const WORDS: usize = 300;
 
 /// What was counted: results of each back end that are right, and the first that is not.
 struct Counts {

@@ -51,7 +51,12 @@ const MEASURED: [Measured<Measure>; 2] = [
     Measured {
         name: "watch/features",
         seconds: 120,
-        numbers: &["issues.attention.features.*", "issues.attention.same", "issues.attention.all"],
+        numbers: &[
+            "issues.attention.features.*",
+            "issues.attention.same",
+            "issues.attention.all",
+            "issues.attention.wrong_feature.*",
+        ],
         fresh: true,
         quick: true,
         run: matrix::watch,
@@ -64,6 +69,7 @@ const MEASURED: [Measured<Measure>; 2] = [
             "issues.attention.lengths_right",
             "issues.attention.compilations",
             "issues.attention.buckets",
+            "issues.attention.wrong_length.*",
         ],
         fresh: true,
         quick: true,

@@ -33,6 +33,13 @@ pub(super) const CHECKS: &Rows<Check> = &[
         let of = |window, prefix| Rules { causal: true, window, prefix: Some(prefix), documents: false };
         all(steps, &[of(Some(3), 6), of(Some(7), 2)])
     }),
+    ("far", |steps, _| {
+        let of = |window, prefix| Rules { causal: true, window, prefix, documents: false };
+        let rules =
+            [of(None, None), of(Some(150), None), of(None, Some(250)), of(Some(100_000), Some(100_000))];
+        let each = |offset: usize| rules.iter().try_for_each(|rules| right_of(steps, *rules, 3, FAR, offset));
+        each(0).and_then(|()| each(200)).and_then(|()| each(FAR - 3))
+    }),
     ("all-rules", |steps, random| {
         let drawn = |random: &mut Random| Rules {
             causal: random.below(2) > 0,
@@ -49,6 +56,9 @@ const DOCUMENTS: [i32; 2 * KEYS] = [0, 0, 1, 1, 1, 0, 3, 3, 3, 3, 0, 3, 3, 3, 3,
 
 const KEYS: usize = 11;
 
+/// Keys without documents, most of them further from a query than a step is tried with elsewhere.
+const FAR: usize = 300;
+
 fn all(steps: &dyn Attend, rules: &[Rules]) -> Result<(), String> {
     let square = rules.iter().try_for_each(|rules| right(steps, *rules, KEYS, 0));
     square.and_then(|()| rules.iter().try_for_each(|rules| right(steps, *rules, 3, KEYS - 3)))
@@ -56,7 +66,17 @@ fn all(steps: &dyn Attend, rules: &[Rules]) -> Result<(), String> {
 
 /// Whether the program says of every entry what the rules say.
 pub(super) fn right(steps: &dyn Attend, rules: Rules, queries: usize, offset: usize) -> Result<(), String> {
-    let sizes = Sizes { batch: 2, heads: 1, groups: 1, queries, keys: KEYS, depth: 1, width: 1 };
+    right_of(steps, rules, queries, KEYS, offset)
+}
+
+fn right_of(
+    steps: &dyn Attend,
+    rules: Rules,
+    queries: usize,
+    keys: usize,
+    offset: usize,
+) -> Result<(), String> {
+    let sizes = Sizes { batch: 2, heads: 1, groups: 1, queries, keys, depth: 1, width: 1 };
     let problem = Problem {
         sizes,
         scale: 1.0,
@@ -72,7 +92,7 @@ pub(super) fn right(steps: &dyn Attend, rules: Rules, queries: usize, offset: us
     };
     let seen = seen(steps, rules, sizes, offset)?;
     for (row, got) in seen.iter().enumerate() {
-        let [batch, query, key] = [row / KEYS / queries, row / KEYS % queries + offset, row % KEYS];
+        let [batch, query, key] = [row / keys / queries, row / keys % queries + offset, row % keys];
         let (got, want) = (*got != 0, problem.sees([batch, 0, query, key]));
         if got != want {
             let sees = |sees| if sees { "sees" } else { "does not see" };
