@@ -101,6 +101,15 @@ pub enum Error {
         need: usize,
     },
 
+    // A GGUF file.
+    /// It says something that does not fit it.
+    Gguf(super::gguf::Problem),
+    /// It cannot be written.
+    Write {
+        /// The system's reason.
+        source: io::Error,
+    },
+
     // A folder.
     /// The folder holds no checkpoint.
     EmptyFolder,
@@ -166,6 +175,8 @@ impl fmt::Display for Error {
             Error::TrailingBytes { got, need } => {
                 write!(f, "{got} bytes of data, the header describes {need}")
             }
+            Error::Gguf(problem) => problem.fmt(f),
+            Error::Write { source } => write!(f, "cannot be written: {source}"),
             Error::EmptyFolder => {
                 write!(f, "neither model.safetensors nor model.safetensors.index.json in this folder")
             }
@@ -180,7 +191,7 @@ impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Error::InTensor { fault, .. } | Error::InFile { fault, .. } => fault.source(),
-            Error::Open { source } => Some(source),
+            Error::Open { source } | Error::Write { source } => Some(source),
             Error::HeaderJson { source } | Error::HeaderEntry { source } | Error::IndexJson { source } => {
                 Some(source)
             }

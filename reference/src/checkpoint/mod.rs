@@ -6,6 +6,7 @@
 
 mod bytes;
 mod error;
+pub mod gguf;
 mod header;
 mod index;
 

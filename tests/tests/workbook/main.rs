@@ -37,6 +37,7 @@ mod forgers;
 mod fsdp;
 mod fsdp_guards;
 mod generate;
+mod gguf;
 mod golden;
 mod grad;
 mod graph;
