@@ -259,7 +259,8 @@ fn place(tensors: &mut [Info], data: usize, alignment: usize, len: usize) -> Res
         return Err(Error::from(problem).of(&pair[1].name));
     }
     for Info { bytes, .. } in tensors {
-        *bytes = data + bytes.start..data + bytes.end;
+        let begin = (data + bytes.start).min(len); // a file may end before its data, if all of it is empty
+        *bytes = begin..begin + bytes.len();
     }
     Ok(())
 }
