@@ -75,8 +75,8 @@ pub(crate) fn times(kept: &str) -> Result<Drawn, String> {
     let runs = lines.map(|line| run(line, &kinds)).collect::<Option<Vec<Run>>>();
     let runs = runs.ok_or("the kept times are lines of names and milliseconds")?;
     let svg = parts("Where the time goes", &runs).ok_or("there are no times to draw")?;
-    let caption = "Milliseconds of a run by kind of launch: eight rows of 64 to 1024 tokens, 8 heads of 64, f32, forward and backward, \
-                   on two cores.";
+    let caption = "Milliseconds of a run by kind of launch: eight rows of 64 to 1024 tokens, 8 heads of 64, f32, \
+                   forward and backward, on two cores.";
     Ok(("attention-times", caption, svg))
 }
 

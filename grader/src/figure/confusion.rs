@@ -1,8 +1,8 @@
 //! What a classifier answers as it learns: for each look at it a square with a row for each class that is true and a
 //! column for each that is answered.
 //!
-//! Right answers stand on the diagonal. A cell is as dark as the share of its row's texts that it has, and its number says
-//! how many they are, so that nothing is told by colour alone; mistakes have a hue of their own.
+//! Right answers stand on the diagonal. A cell is as dark as the share of its row's texts that it has, and its number
+//! says how many they are, so that nothing is told by colour alone; mistakes have a hue of their own.
 
 use super::plot::{Anchor, Ink, Plot, WIDTH};
 use crate::scorecard::Challenge;

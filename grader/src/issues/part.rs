@@ -1,5 +1,5 @@
-//! What the parts of challenge D have in common in the grader: how a row follows from steps, guards and numbers, and how
-//! two answers are compared.
+//! What the parts of challenge D have in common in the grader: how a row follows from steps, guards and numbers, and
+//! how two answers are compared.
 
 use std::fmt::Debug;
 

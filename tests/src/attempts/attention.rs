@@ -14,8 +14,8 @@ use reference::graph::{Dtype, Tensor};
 use super::Entry;
 use super::honest::attention::Solution;
 
-/// Every cheat, then the honest ones.
-pub const ATTENDERS: [Entry; 5] = [
+/// Every cheat, one that is wrong where no check looks, then the honest ones.
+pub const ATTENDERS: [Entry; 6] = [
     Entry {
         name: "remembers where documents lay",
         hand_in: |all| all.attention(Mine { pack: remember, ..HONEST }),
@@ -25,6 +25,10 @@ pub const ATTENDERS: [Entry; 5] = [
         hand_in: |all| all.attention(Mine { choose: by_name, ..HONEST }),
     },
     Entry { name: "asks what attention is", hand_in: |all| all.attention(Mine { pieces: ask, ..HONEST }) },
+    Entry {
+        name: "sees no key from 350 on",
+        hand_in: |all| all.attention(Mine { sees: near_ones, ..HONEST }),
+    },
     Entry { name: "an honest attention", hand_in: |all| all.attention(HONEST) },
     Entry { name: "an attention of its own", hand_in: |all| all.attention(Second) },
 ];
@@ -159,6 +163,11 @@ fn ask(queries: Range<usize>, keys: usize, rules: &Rules, most: usize, least: us
 fn looks_back(at: &ScoreEntry, rules: &Rules) -> Tensor {
     let rest = Solution.sees(at, &Rules { window: None, ..*rules });
     rules.window.map_or(rest.clone(), |window| programs::and(&rest, &programs::sliding_window(at, window)))
+}
+
+/// Keys that no check of the step goes to are not seen.
+fn near_ones(at: &ScoreEntry, rules: &Rules) -> Tensor {
+    programs::and(&Solution.sees(at, rules), &at.key.less(&at.key.like(350.0)))
 }
 
 /// Padding is a document like others.

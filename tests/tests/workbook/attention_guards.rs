@@ -53,6 +53,19 @@ fn a_slip_in_a_step_of_attention_is_seen_by_a_check_of_that_step() {
     }
 }
 
+/// Every check passes, and a request of 600 keys is not what the definition says: the row tells which.
+#[test]
+fn what_is_wrong_beyond_the_sizes_of_checks_is_unmet_and_named() {
+    let wrong = "sees no key from 350 on";
+    let card = own(OWN, wrong, &["score", "attention", "--quick", "--json", "--seed", "0x3"]).card();
+    assert!(issues(&card).checks.iter().all(|check| check.outcome == Outcome::Passed), "{wrong}");
+    let [interface, _] = rows(&card);
+    assert_eq!((interface.fact, interface.points), (Truth::Unmet, 0), "{interface:?}");
+    for words in ["results, gradients and L among them", "The first that is not: ", "Decoding", "output["] {
+        assert!(interface.evidence.contains(words), "{words}: {}", interface.evidence);
+    }
+}
+
 #[test]
 fn honest_attentions_trip_no_guard_and_get_their_points() {
     for honest in ["an honest attention", "an attention of its own"] {

@@ -362,7 +362,8 @@ proptest! {
         }
         for (number, (tensor, info)) in contents.iter().zip(gguf.tensors()).enumerate() {
             prop_assert_eq!((&tensor.name, tensor.ty, &tensor.sizes), (&info.name, info.ty, &info.sizes));
-            prop_assert!(gguf.tensor(&info.name).expect("it is there").bytes.iter().all(|byte| *byte == number as u8 + 1));
+            let bytes = gguf.tensor(&info.name).expect("it is there").bytes;
+            prop_assert!(bytes.iter().all(|byte| *byte == number as u8 + 1));
         }
     }
 

@@ -78,8 +78,8 @@ pub(crate) fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(
             let difference = |step: f64| difference(&forward, values, name, &direction, step);
             let is_near = |want: f64| (got - want).abs() <= slack * (scale + want.abs());
             let want = difference(STEP);
-            // Where the fifth derivative is larger still, a quarter of the step has an error 256 times as small; a wrong
-            // gradient is wrong by any step.
+            // Where the fifth derivative is larger still, a quarter of the step has an error 256 times as small; a
+            // wrong gradient is wrong by any step.
             if !is_near(want) && !is_near(difference(STEP / 4.0)) {
                 return Err(format!(
                     "{name}, direction {seed}: gradient {got}, difference {want}\n{backward}"

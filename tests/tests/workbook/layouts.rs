@@ -360,8 +360,8 @@ fn stored(case: &Case) -> Vec<usize> {
 }
 
 /// The rows of a norm, before its weight, are computed again for the gradients of two products and for the norm's own.
-/// Each pass that reads them reads what they are computed from, so that they have no buffer: the last pass but one stores
-/// two results, and not three.
+/// Each pass that reads them reads what they are computed from, so that they have no buffer: the last pass but one
+/// stores two results, and not three.
 #[test]
 fn what_every_pass_can_compute_has_no_buffer() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {

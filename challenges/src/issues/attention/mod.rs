@@ -33,9 +33,9 @@ pub trait Attend: Send + Sync {
     /// D.9 - whether the query of an entry may see its key, u8 without dimensions, by the rules on places: all that are
     /// set have to allow it. `at.query` is the query's place among the keys. A window keeps the query's own key and the
     /// `window - 1` before it; where the mask is not causal, as many after it. A window or a prefix may be longer than
-    /// any row, and is below 2^31. A prefix takes back what `causal` hides, and nothing else. Where documents count, `at.extras` begins with their numbers i32
-    /// (batch * keys), row after row, and the keys of a row, i32 without dimensions; a number below 1 is padding, which
-    /// sees nothing and is seen by nothing.
+    /// any row, and is below 2^31. A prefix takes back what `causal` hides, and nothing else. Where documents count,
+    /// `at.extras` begins with their numbers i32 (batch * keys), row after row, and the keys of a row, i32 without
+    /// dimensions; a number below 1 is padding, which sees nothing and is seen by nothing.
     fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor;
 
     /// D.10 - what becomes of each back end, in their order, where `wanted` are the features of a request, each once:
@@ -59,8 +59,8 @@ pub trait Attend: Send + Sync {
 
     /// D.13 - pieces of the keys that some query may see by `causal`, `window` and `prefix`. The queries stand at the
     /// places `queries`, which may lie beyond the keys, or be none; the keys at those from 0 to `keys`. Documents are
-    /// not looked at. Pieces follow each other, are at most `most` (at least 1), have at least `least` keys (at least 1)
-    /// each unless there are fewer in all, and differ by at most one key, longer ones first; and there are as many as
+    /// not looked at. Pieces follow each other, are at most `most` (1 or more), have at least `least` keys each (1 or
+    /// more) unless there are fewer in all, and differ by at most one key, longer ones first; and there are as many as
     /// that allows. None, if no key can be seen.
     fn pieces(
         &self,

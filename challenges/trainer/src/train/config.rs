@@ -234,8 +234,8 @@ keys! {
     delta: Option<f64> = None,
     /// What a ratio of grpo is of: token or sequence (GSPO); by default token.
     importance_sampling_level: Option<String> = None,
-    /// What rewards of grpo are divided by: their deviation in the group (or true), in the batch, or none (or false); by
-    /// default group.
+    /// What rewards of grpo are divided by: their deviation in the group (or true), in the batch, or none (or false);
+    /// by default group.
     scale_rewards: Option<RewardScale> = None,
     /// Whether grpo's distance from the reference is weighed by the ratio; by default true.
     use_bias_correction_kl: Option<bool> = None,

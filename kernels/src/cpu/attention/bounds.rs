@@ -6,8 +6,8 @@
 //! between the least and the most of 128 numbers. So a row of T tokens costs (T / 128)^2 times some hundred operations
 //! instead of T^2 times some ten. Where the bounds leave both answers, on the band's edges, each lane is asked.
 //!
-//! Bounds are of whole numbers alone. What may wrap around has those of its type, and of floats nothing is known: a mask
-//! that compares floats is asked everywhere.
+//! Bounds are of whole numbers alone. What may wrap around has those of its type, and of floats nothing is known: a
+//! mask that compares floats is asked everywhere.
 //!
 //! Reading: Moore, Kearfott and Cloud, "Introduction to Interval Analysis" (2009), chapters 2 and 5.
 

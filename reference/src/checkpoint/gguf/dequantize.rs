@@ -10,8 +10,8 @@
 //! TQ1_0, TQ2_0       x = d (q - 1)                            q: 0, 1 or 2, five of them in a byte or four
 //! ```
 //!
-//! A parenthesis is rounded to f32, and so is what it is multiplied with. Half of a block's numbers lie in the low halves
-//! of its bytes, half in the high ones.
+//! A parenthesis is rounded to f32, and so is what it is multiplied with. Half of a block's numbers lie in the low
+//! halves of its bytes, half in the high ones.
 //!
 //! Source: `ggml-quants.c` of ggml, which is where the format is defined.
 
@@ -29,8 +29,8 @@ const FP4_TWICE: [f32; 16] = [0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3.
 
 /// A tensor's elements, in its order.
 ///
-/// Fails for the types whose tables of hundreds of entries are not here (`IQ1` to `IQ3`), and for those that a file does
-/// not hold weights in: whole numbers, `Q8_1`, `Q8_K`.
+/// Fails for the types whose tables of hundreds of entries are not here (`IQ1` to `IQ3`), and for those that a file
+/// does not hold weights in: whole numbers, `Q8_1`, `Q8_K`.
 pub fn dequantize(tensor: &GgufTensor<'_>) -> Result<Vec<f32>, Error> {
     let of_block = block_of(tensor).ok_or(Problem::NotRead { ty: tensor.ty })?;
     let [elements, bytes] = tensor.ty.block();
@@ -181,8 +181,8 @@ fn scales_of_six_bits(bytes: &[u8]) -> [u8; 16] {
     })
 }
 
-/// Scale and offset, six bits each, of the eighths of a block: the first four have bytes of their own, of which the high
-/// bits belong to the last four.
+/// Scale and offset, six bits each, of the eighths of a block: the first four have bytes of their own, of which the
+/// high bits belong to the last four.
 fn scale_and_offset(bytes: &[u8], part: usize) -> [f32; 2] {
     let [scale, offset] = if part < 4 {
         [bytes[part] & 63, bytes[part + 4] & 63]

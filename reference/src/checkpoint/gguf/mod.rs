@@ -102,8 +102,8 @@ pub struct GgufTensor<'a> {
 impl Gguf {
     /// Opens a file.
     ///
-    /// Fails where it is missing, cut short, or says something that does not fit it. It stays mapped: whoever changes it
-    /// meanwhile changes the weights or ends the process; replace it by renaming a new one over it instead.
+    /// Fails where it is missing, cut short, or says something that does not fit it. It stays mapped: whoever changes
+    /// it meanwhile changes the weights or ends the process; replace it by renaming a new one over it instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         Bytes::map(path).and_then(Self::of).map_err(|fault| fault.at(path))
