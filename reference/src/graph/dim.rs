@@ -19,6 +19,9 @@ pub type Symbol = Arc<str>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dim(Arc<Terms>); // shared, since every node of a graph has a few
 
+/// The largest least value that a symbol is counted from: products of three of them fit.
+const MOST_COUNTED: i64 = 1 << 20;
+
 /// Product (sorted symbols) -> coefficient, never 0.
 type Terms = BTreeMap<Vec<Symbol>, i64>;
 
@@ -138,12 +141,36 @@ impl Dim {
     }
 
     /// A least and a largest value that the facts allow; a symbol without facts may be anything from 0 on. Each term is
-    /// taken for itself, and once more with a symbol of several terms taken out, so that `B*T - B` is `B*(T - 1)`.
+    /// taken for itself; once more with a symbol of several terms taken out, so that `B*T - B` is `B*(T - 1)`; and once
+    /// more with every symbol counted from its least value, so that `B*N - 2*B - 2*N + 4` is `(B - 2)*(N - 2)`.
     pub fn bounds(&self, known: &Known) -> (i64, i64) {
-        self.shared().iter().fold(self.term_bounds(known), |(least, largest), symbol| {
-            let (low, high) = self.divided_bounds(symbol, known);
+        let of_terms = self.term_bounds(known);
+        let divided = self.shared().into_iter().map(|symbol| self.divided_bounds(&symbol, known));
+        divided.chain(self.counted_bounds(known)).fold(of_terms, |(least, largest), (low, high)| {
             (least.max(low), largest.min(high))
         })
+    }
+
+    /// [`bounds`](Self::bounds) of the terms where every symbol is its least value and something from 0 on; nothing
+    /// where products have one factor, which gain nothing by it, or the sum is long.
+    fn counted_bounds(&self, known: &Known) -> Option<(i64, i64)> {
+        let is_worth_it = self.degree() > 1 && self.is_short();
+        let counted = |symbol: &Symbol| {
+            let fact = fact(symbol, known);
+            (0..=MOST_COUNTED).contains(&fact.min).then(|| (symbol.clone(), fact))
+        };
+        let facts: BTreeMap<_, _> = is_worth_it.then(|| self.symbols().map(counted).collect()).flatten()?;
+        let from = |(symbol, fact): (&Symbol, &Facts)| {
+            (symbol.clone(), &Dim::symbol(symbol) + &Dim::fixed(fact.min))
+        };
+        let sum = self.substitute(&facts.iter().map(from).collect());
+        let rest = |(symbol, fact): (Symbol, Facts)| (symbol, Facts::range(0, fact.max - fact.min));
+        Some(sum.term_bounds(&facts.into_iter().map(rest).collect()))
+    }
+
+    /// Whether it has few terms of few factors, so that each way of looking at it may be tried.
+    fn is_short(&self) -> bool {
+        self.terms() <= 8 && self.degree() <= 3
     }
 
     /// [`bounds`](Self::bounds) as a multiple of a symbol and a rest.
@@ -174,7 +201,7 @@ impl Dim {
         }
         let mut shared: Vec<_> = terms.into_iter().filter(|(_, count)| *count > 1).collect();
         shared.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let tried = if self.terms() <= 6 && self.degree() <= 3 { shared.len() } else { 1 };
+        let tried = if self.is_short() { shared.len() } else { 1 };
         shared.into_iter().take(tried).map(|(symbol, _)| symbol.clone()).collect()
     }
 

@@ -445,6 +445,16 @@ fn bounds_see_that_symbols_have_a_factor_in_common() {
 }
 
 #[test]
+fn bounds_see_that_symbols_are_above_their_least() {
+    let above = Facts::range(2, 8);
+    let known = Known::from(["B", "N", "T"].map(|symbol| (symbol.into(), above)));
+    let [b, n, t] = ["B", "N", "T"].map(|symbol| &Dim::symbol(symbol) - &Dim::fixed(2));
+    assert_eq!((&b * &n).bounds(&known), (0, 36));
+    assert_eq!((&(&b * &n) * &t).bounds(&known), (0, 216));
+    assert_eq!((&(&b * &n) - &Dim::fixed(1)).bounds(&known), (-1, 35));
+}
+
+#[test]
 fn divisibility_does_not_trust_a_product_that_does_not_fit() {
     let known = Known::from([("A".into(), Facts::range(0, i64::MAX).multiple_of(1 << 40))]);
     let large = &(&Dim::symbol("A") * &Dim::symbol("A")) * &Dim::fixed(1 << 40);

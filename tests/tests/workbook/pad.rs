@@ -385,6 +385,28 @@ fn a_derivative_of_all_of_that_is_right() {
     }
 }
 
+/// A size that is a product of two that are cut grows with a third.
+#[test]
+fn a_product_of_cut_sizes_is_padded() {
+    let builder = Builder::new("cut");
+    let tape = builder.tape();
+    let [b, n, t] = ["B", "N", "T"].map(|name| tape.symbol(name, Facts::range(2, 8)));
+    let x = tape.input("x", Dtype::F32, [b.clone(), t.clone(), n.clone()]);
+    let [to_b, to_n] = [&b, &n].map(|size| size - &Dim::fixed(2));
+    let cut = x.slice(0, 0, &to_b).slice(2, 0, &to_n).reshape([&(&to_b * &t) * &to_n]);
+    tape.output("squares", &(&cut * &cut).sum(0));
+    let graph = builder.finish().expect("sound");
+    let numbers = (0..4 * 2 * 5).map(|i| f64::from(i) - 15.5);
+    let values = Values::from([("x".to_owned(), Array::floats(Dtype::F32, &[4, 2, 5], numbers))]);
+    let all = Sizes::from([("B".into(), 8), ("N".into(), 8), ("T".into(), 8)]);
+    for symbols in [&["B"][..], &["N"], &["T"], &["B", "N", "T"]] {
+        let symbols: Vec<Symbol> = symbols.iter().map(|name| (*name).into()).collect();
+        let padded = pad(&graph, &symbols).unwrap_or_else(|error| panic!("{error}"));
+        let to = all.clone().into_iter().filter(|(symbol, _)| symbols.contains(symbol)).collect();
+        check_all(&graph, &padded, &values, &to).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
 /// The same graph where every symbol may be larger than its facts say, if all proofs go through.
 fn loosened(graph: &Graph) -> Graph {
     let mut loose = graph.clone();
