@@ -15,6 +15,7 @@ use challenges::graph::Compile;
 use challenges::issues::attention::Attend;
 use challenges::issues::chat::Chat;
 use challenges::issues::classify::Classify;
+use challenges::issues::gguf::Gguf;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
@@ -27,6 +28,8 @@ mod chat;
 mod classify;
 #[path = "../../src/fsdp/solution.rs"]
 mod fsdp;
+#[path = "../../src/issues/gguf/solution.rs"]
+mod gguf;
 #[path = "../../src/graph/solution.rs"]
 mod graph;
 #[path = "../../src/loss/solution.rs"]
@@ -70,6 +73,10 @@ define!(warpbook_chat -> Linked<dyn Chat>, Linked {
 define!(warpbook_classify -> Linked<dyn Classify>, Linked {
     steps: &classify::Solution,
     text: include_str!("../../src/issues/classify/solution.rs"),
+});
+define!(warpbook_gguf -> Linked<dyn Gguf>, Linked {
+    steps: &gguf::Solution,
+    text: include_str!("../../src/issues/gguf/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
     steps: &loss::Solution,

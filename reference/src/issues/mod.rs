@@ -4,5 +4,6 @@ pub mod attention;
 mod calls;
 pub mod chat;
 pub mod classify;
+pub mod gguf;
 
 pub use calls::oracle_calls;

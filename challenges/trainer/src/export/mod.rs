@@ -1,7 +1,7 @@
-//! `export`: a model with its adapter as one dense checkpoint.
+//! `export`: a model with its adapter as one dense checkpoint, or as a GGUF file.
 //!
 //! ```text
-//! W' = W + scale * B A        the sum in f64, rounded once to the type that is written
+//! W' = W + scale * B A        the sum in f64, rounded once to the type that is written; to f32 before blocks are made
 //! ```
 //!
 //! An embedding or an output layer that was trained as a whole takes the place of the model's, and trained rows that of
@@ -9,9 +9,12 @@
 //! its own.
 //!
 //! What comes out is a folder as transformers reads it: `config.json`, `model.safetensors`, and the files of the
-//! tokenizer as they were. One weight at a time is in memory.
+//! tokenizer as they were; or, with `--gguf`, a file ([`gguf`]). One weight at a time is in memory.
 //!
 //! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
+
+mod gguf;
+mod vocabulary;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +26,7 @@ use half::{bf16, f16};
 use reference::atomic_write;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype};
-use reference::llama::{Llama, Storage, StoredInput, hub};
+use reference::llama::{self, Llama, Storage, StoredInput, hub};
 use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Map, Value as Json, json};
 
@@ -33,21 +36,57 @@ use crate::output::{Failure, print};
 /// The flags of `export`.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// A dense checkpoint's folder, or the name of a repository in the local cache
+    /// A checkpoint's folder, or the name of a repository in the local cache
     model: String,
     /// The folder of the adapter that is merged into it
-    #[arg(long, value_name = "DIR")]
-    adapter: PathBuf,
-    /// The new folder
+    #[arg(long, value_name = "DIR", required_unless_present = "gguf")]
+    adapter: Option<PathBuf>,
+    /// The new folder, or with --gguf the new file
     #[arg(value_name = "OUTPUT")]
     into: PathBuf,
-    /// The type of the weights [default: as they are stored]
+    /// The type of the weights [default: as they are stored; with --gguf float16]
     #[arg(long, value_name = "TYPE")]
-    dtype: Option<Float>,
+    dtype: Option<Stored>,
+    #[command(flatten)]
+    gguf: gguf::Flags,
 }
 
-/// A type that weights can be written in.
+/// A type that weights can be written in; those after the third in GGUF files alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Stored {
+    #[value(alias = "f32")]
+    Float32,
+    #[value(alias = "bf16")]
+    Bfloat16,
+    #[value(alias = "f16")]
+    Float16,
+    #[value(name = "q8_0")]
+    Q80,
+    #[value(name = "q4_0")]
+    Q40,
+    #[value(name = "q4_1")]
+    Q41,
+    #[value(name = "q5_0")]
+    Q50,
+    #[value(name = "q5_1")]
+    Q51,
+}
+
+impl Stored {
+    /// The type of numbers, if it is one.
+    fn float(self) -> Option<Float> {
+        match self {
+            Stored::Float32 => Some(Float::Float32),
+            Stored::Bfloat16 => Some(Float::Bfloat16),
+            Stored::Float16 => Some(Float::Float16),
+            _ => None,
+        }
+    }
+}
+
+/// A type of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Float {
     Float32,
     Bfloat16,
@@ -88,12 +127,25 @@ const COPIED: [&str; 4] = ["json", "jinja", "txt", "model"];
 
 /// Runs `export`.
 pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
+    match &export.adapter {
+        _ if export.gguf.gguf => gguf::run(export),
+        Some(adapter) => folder(export, adapter),
+        None => Err(Failure::usage("export: expected --adapter DIR or --gguf")),
+    }
+}
+
+/// Writes a folder.
+fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
     let output = &export.into;
+    let dtype = match export.dtype.map(|dtype| dtype.float().ok_or(dtype)).transpose() {
+        Ok(dtype) => dtype,
+        Err(_) => return Err(Failure::usage("--dtype: blocks of numbers are a GGUF file's: expected --gguf")),
+    };
     if output.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
     }
     let model = Llama::open(&export.model).map_err(Failure::usage)?;
-    let adapter = Adapter::open(&export.adapter, &model.config).map_err(Failure::usage)?;
+    let adapter = Adapter::open(adapter, &model.config).map_err(Failure::usage)?;
     let is_quantized = |storage: &Storage| matches!(storage, Storage::Nf4 { .. });
     if let Some((name, _)) = model.storages().iter().find(|(_, storage)| is_quantized(storage)) {
         return Err(Failure::Usage(format!(
@@ -103,7 +155,7 @@ pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
     }
     let from = hub::find(&export.model).map_err(Failure::usage)?;
     let partial = beside(output)?;
-    let written = write(&from, &partial, &model, &adapter, export.dtype);
+    let written = write(&from, &partial, &model, &adapter, dtype);
     let moved =
         written.and_then(|()| fs::rename(&partial, output).map_err(|error| Failure::fault(output, error)));
     if moved.is_err() {
@@ -141,10 +193,8 @@ fn write(
             fs::copy(&path, to.join(&name)).map_err(|error| Failure::fault(&path, error))?;
         }
     }
-    let mut inputs = model.stored().map_err(Failure::usage)?;
-    let modules = &adapter.config.modules;
-    let is_untied =
-        model.config.tied && (!modules.to_save.is_empty() || modules.tokens.contains_key(&Module::LmHead));
+    let (mut inputs, is_untied) =
+        (model.stored().map_err(Failure::usage)?, is_untied(&model.config, Some(adapter)));
     if is_untied {
         let embedding =
             inputs.iter().find(|input| module_of(&input.name) == Some(Module::EmbedTokens)).cloned();
@@ -193,13 +243,19 @@ fn weights(
     file.write_all(&header)?;
     let trained: Values<f32> = adapter.trained();
     for (input, float) in inputs.iter().zip(types) {
-        let merged = match module_of(&input.name) {
-            Some(module) => whole(input, module, (&adapter.config.modules, is_tied), &trained),
-            None => merged(input, &adapter.config, &trained),
-        };
+        let (weight, shape) = (numbers(input), input.shape.as_slice());
+        let merged = with_adapter(weight, (&input.name, shape), &adapter.config, is_tied, &trained);
         file.write_all(&float.bytes(merged.into_iter()))?;
     }
     Ok(())
+}
+
+/// Whether the adapter gives an output layer of its own to a model that has none.
+fn is_untied(config: &llama::Config, adapter: Option<&Adapter>) -> bool {
+    let is_given = |modules: &Modules| {
+        !modules.to_save.is_empty() || modules.tokens.contains_key(&Module::LmHead)
+    };
+    config.tied && adapter.is_some_and(|adapter| is_given(&adapter.config.modules))
 }
 
 /// The module whose weight has a name, if it may be trained as a whole.
@@ -207,19 +263,32 @@ fn module_of(name: &str) -> Option<Module> {
     name.strip_suffix(".weight").and_then(Module::called)
 }
 
+/// A weight with what the adapter has for it.
+fn with_adapter(
+    weight: Vec<f64>,
+    (name, shape): (&str, &[usize]),
+    config: &lora::Config,
+    is_tied: bool,
+    trained: &Values<f32>,
+) -> Vec<f64> {
+    match module_of(name) {
+        Some(module) => whole(weight, (module, shape), (&config.modules, is_tied), trained),
+        None => merged(weight, (name, shape), config, trained),
+    }
+}
+
 /// A module's weight, with what was trained in the place of it or of its rows.
 fn whole(
-    input: &StoredInput<'_>,
-    module: Module,
+    mut weight: Vec<f64>,
+    (module, shape): (Module, &[usize]),
     (modules, is_tied): (&Modules, bool),
     trained: &Values<f32>,
 ) -> Vec<f64> {
     if let Some(trained) = trained.get(&module.whole()) {
         return trained.wide();
     }
-    let mut weight = numbers(input);
     if let Some((holder, tokens)) = modules.rows_of(module, is_tied) {
-        let (rows, width) = (trained[&holder.rows()].wide(), input.shape[1]);
+        let (rows, width) = (trained[&holder.rows()].wide(), shape[1]);
         for (token, row) in tokens.iter().zip(rows.chunks(width)) {
             weight[token * width..][..width].copy_from_slice(row);
         }
@@ -230,13 +299,13 @@ fn whole(
 /// A weight (out, in) with scale * B A added to it, if the adapter has them: row o of the product is the sum over r of
 /// B[o, r] times row r of A.
 fn merged(
-    input: &StoredInput<'_>,
+    mut weight: Vec<f64>,
+    (name, shape): (&str, &[usize]),
     config: &lora::Config,
     adapter: &BTreeMap<String, Array<f32>>,
 ) -> Vec<f64> {
-    let mut weight = numbers(input);
-    let [a, b] = lora::keys(input.name.trim_end_matches(".weight")).map(|name| adapter.get(&name));
-    let (Some(a), Some(b), Some(inputs)) = (a, b, input.shape.get(1)) else { return weight };
+    let [a, b] = lora::keys(name.trim_end_matches(".weight")).map(|name| adapter.get(&name));
+    let (Some(a), Some(b), Some(inputs)) = (a, b, shape.get(1)) else { return weight };
     let (a, b) = (a.wide(), b.wide());
     for (row, factors) in weight.chunks_mut(*inputs).zip(b.chunks(config.rank)) {
         for (factor, of_rank) in factors.iter().zip(a.chunks(*inputs)) {

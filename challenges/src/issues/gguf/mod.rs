@@ -1,0 +1,197 @@
+//! (D) `gguf`: a trained model as the file that runs everywhere else.
+//!
+//! A GGUF file is keys and tensors, one after the other, and a reader that finds both where it expects them computes.
+//! Whether it computes the model is another matter. A weight whose rows stand in another order has the same shape; a
+//! key that says 10,000 where 500,000 was meant is a number like the other; of three weights in one tensor any third
+//! looks like a weight. Such a file opens, and the text that comes out is fluent nonsense, or nearly right, which is
+//! worse.
+//!
+//! ```text
+//! checkpoint --names, parts--> numbers --rows of heads rearranged--> --blocks of 32--> tensors \
+//! config.json ----------------------------------------------------------------------> keys     -> file
+//! ```
+//!
+//! **What is given.** A checkpoint's tensors as numbers, its settings, the keys of its tokenizer, and what writes the
+//! bytes ([`write()`]). **What comes out.** Of each tensor its name in the file, which of its elements go there and in
+//! which order; blocks of numbers, to the bit those of the format's own package; and the keys that describe a model.
+//!
+//! Sources: `quants.py`, `constants.py` and `tensor_mapping.py` of the public package gguf 0.19; `conversion/` and
+//! `tools/mtmd/clip.cpp` of llama.cpp, as of its Python binding 0.3.36.
+
+mod write;
+
+use reference::checkpoint::gguf::{TensorType, Value};
+use reference::llama::Rope;
+
+pub use reference::issues::gguf::{Activation, Architecture, Part, Piece, Projector, TextModel, Tower};
+pub use write::{Error, Model, Source, Written, write};
+
+use crate::calls::Calls;
+use crate::linked::{Linked, linked};
+
+// ANCHOR: gguf-trait
+/// The steps of writing a GGUF file, from small to large.
+pub trait Gguf: Sync {
+    /// D.19 - the sizes of a tensor as a file has them: the one that runs fastest first. A weight (out, in) of a
+    /// checkpoint, row-major, has [in, out]; its bytes stay where they are.
+    fn sizes(&self, shape: &[usize]) -> Vec<usize>;
+
+    /// D.19 - for each row of a weight of queries or keys as the architecture `llama` has it, which of the checkpoint's
+    /// `rows` it is. A head has D = rows / heads of them, an even number. A checkpoint's rotary embedding turns row p
+    /// of a head with row p + D / 2; the file's turns row 2p with row 2p + 1.
+    fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize>;
+
+    /// D.19 - what divides each of the D / 2 frequencies theta^(-2i / D), in f32 within 1e-5; nothing unless the
+    /// scaling is [`Llama3`](reference::llama::Scaling::Llama3), whose factors differ. With `original` f / 2 pi turns
+    /// in the length of the first training: the `factor` below `low` of them, 1 above `high`, and between them
+    /// 1 / ((1 - s) / factor + s) with s = (turns - low) / (high - low).
+    fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>>;
+
+    /// D.20 - finite numbers as blocks of `F32`, `F16`, `BF16`, `Q8_0`, `Q4_0`, `Q4_1`, `Q5_0` or `Q5_1`, little
+    /// endian, one after the other; there are whole blocks of them. To the bit as the chapter's table says.
+    fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8>;
+
+    /// D.21 - what a tensor of a checkpoint becomes in the file of the language model; nothing if it is no weight or
+    /// bias of it, or of a layer that the model does not have. A model that sees images has the names of one that does
+    /// not behind `language_model.`, or `model.language_model.` in the place of `model.`, or nothing.
+    fn text_tensor(&self, model: &TextModel, name: &str) -> Option<Piece>;
+
+    /// D.21 - the keys that describe the language model, in any order.
+    fn text_keys(&self, model: &TextModel) -> Vec<(String, Value)>;
+
+    /// D.22 - what a tensor of a checkpoint becomes in the file of the projector: nothing, if it is no tensor of tower
+    /// or projector, of a block that the tower does not have, or the final norm of CLIP's tower; else one piece, or
+    /// several in their order. Names may have `model.` in front, and CLIP's `vision_model.` behind `vision_tower.`.
+    fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece>;
+
+    /// D.22 - the keys that describe tower and projector, in any order.
+    fn projector_keys(&self, projector: &Projector) -> Vec<(String, Value)>;
+}
+// ANCHOR_END: gguf-trait
+
+linked!(warpbook_gguf -> Linked<dyn Gguf>);
+
+static CALLS: Calls = Calls::new();
+
+/// Calls of this process so far to any step of [`Solution`].
+pub fn solution_calls() -> u64 {
+    CALLS.so_far()
+}
+
+/// The solution. It counts its calls: an attempt has to do its own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solution;
+
+impl Solution {
+    fn counted() -> &'static dyn Gguf {
+        CALLS.count();
+        warpbook_gguf().steps
+    }
+}
+
+impl Gguf for Solution {
+    fn sizes(&self, shape: &[usize]) -> Vec<usize> {
+        Self::counted().sizes(shape)
+    }
+
+    fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize> {
+        Self::counted().rotary_rows(rows, heads)
+    }
+
+    fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
+        Self::counted().rope_factors(rope, head_dim)
+    }
+
+    fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8> {
+        Self::counted().quantize(ty, numbers)
+    }
+
+    fn text_tensor(&self, model: &TextModel, name: &str) -> Option<Piece> {
+        Self::counted().text_tensor(model, name)
+    }
+
+    fn text_keys(&self, model: &TextModel) -> Vec<(String, Value)> {
+        Self::counted().text_keys(model)
+    }
+
+    fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece> {
+        Self::counted().projector_tensors(projector, name, shape)
+    }
+
+    fn projector_keys(&self, projector: &Projector) -> Vec<(String, Value)> {
+        Self::counted().projector_keys(projector)
+    }
+}
+
+/// What tensors of a Llama are called, in a checkpoint and in a file.
+pub const TEXT: [(&str, &str); 3] =
+    [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+
+/// The same of layer N, behind `model.layers.N.` and `blk.N.`.
+pub const LAYER: [(&str, &str); 9] = [
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// What the two layers behind CLIP's tower are called, behind `multi_modal_projector.`: the activation between them has
+/// the number 1.
+pub const PROJECTOR: [(&str, &str); 2] = [("linear_1", "mm.0"), ("linear_2", "mm.2")];
+
+/// What tensors of CLIP's tower are called, behind `vision_tower.`; `embeddings.class_embedding` is a parameter of its
+/// own, `v.class_embd`, with nothing behind it.
+pub const CLIP: [(&str, &str); 3] = [
+    ("embeddings.patch_embedding", "v.patch_embd"),
+    ("embeddings.position_embedding", "v.position_embd"),
+    ("pre_layrnorm", "v.pre_ln"),
+];
+
+/// The same of block N, behind `encoder.layers.N.` and `v.blk.N.`.
+pub const CLIP_BLOCK: [(&str, &str); 8] = [
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.out_proj", "attn_out"),
+    ("layer_norm1", "ln1"),
+    ("layer_norm2", "ln2"),
+    ("mlp.fc1", "ffn_up"),
+    ("mlp.fc2", "ffn_down"),
+];
+
+/// What tensors of Qwen2-VL's merger are called, behind `visual.merger.`.
+pub const MERGER: [(&str, &str); 3] = [("ln_q", "v.post_ln"), ("mlp.0", "mm.0"), ("mlp.2", "mm.2")];
+
+/// What those of block N of its tower are called, behind `visual.blocks.N.` and `v.blk.N.`, but for `attn.qkv`.
+pub const QWEN_BLOCK: [(&str, &str); 5] = [
+    ("norm1", "ln1"),
+    ("norm2", "ln2"),
+    ("attn.proj", "attn_out"),
+    ("mlp.fc1", "ffn_up"),
+    ("mlp.fc2", "ffn_down"),
+];
+
+/// What `general.file_type` says of a file whose weights are stored in a type: `llama_ftype` of llama.cpp.
+pub const FILE_TYPES: [(TensorType, u32); 8] = [
+    (TensorType::F32, 0),
+    (TensorType::F16, 1),
+    (TensorType::Q4_0, 2),
+    (TensorType::Q4_1, 3),
+    (TensorType::Q8_0, 7),
+    (TensorType::Q5_0, 8),
+    (TensorType::Q5_1, 9),
+    (TensorType::Bf16, 32),
+];
+
+/// The solution's text: what an exercise is derived from, and the last page of the lesson.
+pub fn solution_text() -> &'static str {
+    warpbook_gguf().text
+}
+
+/// Hints from small to large, chosen by the step that failed.
+pub const HINTS: &str = include_str!("hints.toml");

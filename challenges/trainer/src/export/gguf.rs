@@ -1,0 +1,267 @@
+//! `export --gguf`: a model as a GGUF file, by the steps of challenge D.
+//!
+//! ```text
+//! a Llama             OUTPUT               with its adapter merged, if one is given; NF4 weights are decoded first
+//! --only-adapter      OUTPUT               the adapter alone: lora_a and lora_b of each weight
+//! sees images         OUTPUT, projector    the language model, and what sees: mmproj-OUTPUT or --projector FILE
+//! ```
+//!
+//! Files are complete or not there. One that exists stays, but for `--overwrite`.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use challenges::issues::gguf::{Architecture, Gguf, Model, Solution, Source, TextModel, Written, write};
+use clap::Args;
+use reference::atomic_write;
+use reference::checkpoint::gguf::{Content, TensorType, Value, Writer};
+use reference::graph::Dtype;
+use reference::graph::interpret::Values;
+use reference::llama::{Llama, Storage, hub};
+use reference::lora::{self, Adapter};
+
+use super::{Export, Stored, is_untied, vocabulary, with_adapter};
+use crate::output::{Failure, print};
+
+/// The flags of a GGUF file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of a GGUF file")]
+pub(super) struct Flags {
+    /// Writes a GGUF file
+    #[arg(long)]
+    pub gguf: bool,
+    /// Writes the adapter alone, as a file that a reader applies to the model's
+    #[arg(long, requires = "gguf", requires = "adapter")]
+    only_adapter: bool,
+    /// The folder of the tokenizer, if it is not the model's
+    #[arg(long, value_name = "DIR", requires = "gguf")]
+    tokenizer: Option<PathBuf>,
+    /// What readers call the pattern that the tokenizer cuts texts by, if it is none that is known here
+    #[arg(long, value_name = "NAME", requires = "gguf")]
+    pre: Option<String>,
+    /// Replaces a file that exists
+    #[arg(long, requires = "gguf")]
+    overwrite: bool,
+}
+
+impl From<Stored> for TensorType {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Float32 => TensorType::F32,
+            Stored::Bfloat16 => TensorType::Bf16,
+            Stored::Float16 => TensorType::F16,
+            Stored::Q80 => TensorType::Q8_0,
+            Stored::Q40 => TensorType::Q4_0,
+            Stored::Q41 => TensorType::Q4_1,
+            Stored::Q50 => TensorType::Q5_0,
+            Stored::Q51 => TensorType::Q5_1,
+        }
+    }
+}
+
+/// Runs `export --gguf`.
+pub(super) fn run(export: &Export) -> Result<u8, Failure> {
+    let flags = &export.gguf;
+    is_free(&export.into, flags.overwrite)?;
+    let folder = hub::find(&export.model).map_err(Failure::usage)?;
+    let model = Llama::open(&export.model).map_err(Failure::usage)?;
+    if model.config.classifier.is_some() {
+        let reason = "expected a model that predicts the next token, found a classifier";
+        return Err(Failure::Usage(format!("{}: {reason}", export.model)));
+    }
+    let adapter = export.adapter.as_ref().map(|adapter| Adapter::open(adapter, &model.config));
+    let adapter = adapter.transpose().map_err(Failure::usage)?;
+    let stored = export.dtype.unwrap_or(Stored::Float16).into();
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = TextModel { name, architecture: Architecture::Llama, config: model.config.clone(), stored };
+    if let Some(adapter) = adapter.as_ref().filter(|_| flags.only_adapter) {
+        return only_adapter(&export.into, &text, adapter);
+    }
+    let tokenizer = flags.tokenizer.as_deref().unwrap_or(&folder);
+    let keys = vocabulary::keys(tokenizer, model.config.vocab, flags.pre.as_deref())?;
+    let source = Merged::new(&model, adapter.as_ref());
+    let written = to_file(&export.into, Model::Text(&text), &source, &keys)?;
+    print(&said(&export.into, &written, stored));
+    Ok(0)
+}
+
+/// That a file may be written.
+fn is_free(path: &Path, overwrite: bool) -> Result<(), Failure> {
+    if !overwrite && path.symlink_metadata().is_ok() {
+        let reason = "expected no such file, found one; --overwrite replaces it";
+        return Err(Failure::Usage(format!("{}: {reason}", path.display())));
+    }
+    atomic_write::target(path).map(drop).map_err(|error| Failure::fault(path, error))
+}
+
+/// What keeps a file from being written.
+enum Fault {
+    Io(std::io::Error),
+    Export(challenges::issues::gguf::Error),
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        Fault::Io(error)
+    }
+}
+
+impl Fault {
+    fn at(self, path: &Path) -> Failure {
+        match self {
+            Fault::Io(error) => Failure::fault(path, error),
+            Fault::Export(error) => Failure::Usage(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+fn to_file(
+    path: &Path,
+    model: Model<'_>,
+    source: &dyn Source,
+    keys: &[(String, Value)],
+) -> Result<Written, Failure> {
+    let mut written = Written::default();
+    let fill = |file: &mut BufWriter<File>| {
+        written = write(&Solution, model, source, keys, file).map_err(Fault::Export)?;
+        Ok(())
+    };
+    atomic_write::write_by(path, fill).map_err(|fault: Fault| fault.at(path))?;
+    Ok(written)
+}
+
+/// What is said of a file that was written.
+fn said(path: &Path, written: &Written, stored: TensorType) -> String {
+    let mut said = format!("{}: {} tensors\n", path.display(), written.tensors);
+    if let Some(first) = written.not_whole_blocks.first() {
+        let count = written.not_whole_blocks.len();
+        said += &format!("{count} of them in F16, whose rows are not whole blocks of {stored}: {first}\n");
+    }
+    said
+}
+
+/// The weights of a Llama, with an adapter merged into them.
+struct Merged<'m> {
+    model: &'m Llama,
+    adapter: Option<&'m Adapter>,
+    trained: Values<f32>,
+}
+
+impl<'m> Merged<'m> {
+    fn new(model: &'m Llama, adapter: Option<&'m Adapter>) -> Self {
+        Self { model, adapter, trained: adapter.map(Adapter::trained).unwrap_or_default() }
+    }
+
+    /// The weight that a name stands for: of a tied model the output layer is the embedding.
+    fn stored_under<'n>(&self, name: &'n str) -> &'n str {
+        let is_output = name == "lm_head.weight" && self.model.config.tied;
+        if is_output { "model.embed_tokens.weight" } else { name }
+    }
+
+    /// The elements of a weight without an adapter.
+    fn own(&self, name: &str) -> Result<Vec<f64>, String> {
+        match self.model.storages().get(name) {
+            Some(Storage::Nf4 { dtype, .. }) => {
+                let weight = self.model.quantized(name).map_err(|error| error.to_string())?;
+                let numbers = reference::nf4::dequantize_f32(&weight.view());
+                Ok(numbers.into_iter().map(|x| rounded(*dtype, x)).collect())
+            }
+            _ => {
+                let dense = self.model.dense::<f64>(name).map_err(|error| error.to_string())?;
+                dense.map(|weight| weight.wide()).ok_or_else(|| "expected numbers, found NF4".into())
+            }
+        }
+    }
+}
+
+/// A number as the type that a decoded weight has.
+fn rounded(dtype: Dtype, x: f32) -> f64 {
+    match dtype {
+        Dtype::F16 => half::f16::from_f32(x).to_f64(),
+        Dtype::Bf16 => half::bf16::from_f32(x).to_f64(),
+        Dtype::F32 | Dtype::U8 | Dtype::I32 => x.into(),
+    }
+}
+
+impl Source for Merged<'_> {
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let config = &self.model.config;
+        let mut all: Vec<_> = config.tensor_specs().into_iter().map(|spec| (spec.name, spec.shape)).collect();
+        if is_untied(config, self.adapter) {
+            all.push(("lm_head.weight".into(), vec![config.vocab, config.hidden]));
+        }
+        all
+    }
+
+    fn numbers(&self, name: &str) -> Result<Vec<f32>, String> {
+        let stored = self.stored_under(name);
+        let weight = self.own(stored)?;
+        let specs = self.model.config.tensor_specs();
+        let shape = specs.iter().find(|spec| spec.name == stored).map_or(&[][..], |spec| &spec.shape);
+        let weight = match self.adapter {
+            None => weight,
+            Some(adapter) => {
+                let is_tied = self.model.config.tied;
+                with_adapter(weight, (name, shape), &adapter.config, is_tied, &self.trained)
+            }
+        };
+        Ok(weight.into_iter().map(|x| x as f32).collect())
+    }
+}
+
+/// Writes the pairs of an adapter: W + alpha / r B A is what a reader computes.
+fn only_adapter(path: &Path, model: &TextModel, adapter: &Adapter) -> Result<u8, Failure> {
+    let config = &adapter.config;
+    let whole = config.modules.tensors(&model.config).map_err(Failure::usage)?;
+    if let Some(whole) = whole.first() {
+        let need = "expected pairs of matrices alone: a GGUF adapter has nothing else; merge it instead";
+        return Err(Failure::Usage(format!("{}: {need}", whole.name)));
+    }
+    let alpha = config.scale() * config.rank as f64;
+    let text = |key: &str, text: &str| (key.to_owned(), Value::String(text.to_owned()));
+    let keys = [
+        text("general.architecture", model.architecture.name()),
+        text("general.type", "adapter"),
+        text("general.name", &model.name),
+        text("adapter.type", "lora"),
+        ("adapter.lora.alpha".to_owned(), Value::F32(alpha as f32)),
+    ];
+    let tensors = pairs(model, adapter);
+    let contents = tensors.iter().map(|(content, _)| content.clone()).collect();
+    let fill = |file: &mut BufWriter<File>| {
+        let wrong = |error| Fault::Export(challenges::issues::gguf::Error::File(error));
+        let mut writer = Writer::begin(file, &keys, contents).map_err(wrong)?;
+        for (content, numbers) in &tensors {
+            writer.write(&Solution.quantize(content.ty, numbers)).map_err(wrong)?;
+        }
+        writer.finish();
+        Ok(())
+    };
+    atomic_write::write_by(path, fill).map_err(|fault: Fault| fault.at(path))?;
+    print(&format!("{}: {} tensors\n", path.display(), tensors.len()));
+    Ok(0)
+}
+
+/// A and B of every weight, in f32. The rows of B are those of the weight, and stand as its rows do.
+fn pairs(model: &TextModel, adapter: &Adapter) -> Vec<(Content, Vec<f32>)> {
+    let trained = adapter.trained::<f32>();
+    let mut all = Vec::new();
+    for spec in model.config.tensor_specs() {
+        let keys = lora::keys(spec.name.trim_end_matches(".weight"));
+        let Some(piece) = Solution.text_tensor(model, &spec.name) else { continue };
+        for (key, end) in keys.iter().zip(["lora_a", "lora_b"]) {
+            let Some(matrix) = trained.get(key) else { continue };
+            let numbers: Vec<f32> = matrix.wide().into_iter().map(|x| x as f32).collect();
+            let as_stored = |rows, heads| Solution.rotary_rows(rows, heads);
+            let arranged = match end {
+                "lora_b" => piece.part.of(&numbers, &matrix.shape, as_stored),
+                _ => Some(numbers),
+            };
+            let sizes = Solution.sizes(&matrix.shape);
+            let content = Content { name: format!("{}.{end}", piece.name), ty: TensorType::F32, sizes };
+            all.extend(arranged.map(|numbers| (content, numbers)));
+        }
+    }
+    all
+}
