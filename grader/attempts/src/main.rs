@@ -31,6 +31,11 @@ mod attention;
 #[path = "../../../challenges/src/issues/classify/exercise.rs"]
 mod classify;
 
+#[cfg(feature = "gguf")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/issues/gguf/exercise.rs"]
+mod gguf;
+
 #[cfg(feature = "loss")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
 #[path = "../../../challenges/src/loss/exercise.rs"]
@@ -50,6 +55,8 @@ fn main() -> std::process::ExitCode {
     let attempts = attempts.attention(attention::Exercise);
     #[cfg(feature = "classify")]
     let attempts = attempts.classify(classify::Exercise);
+    #[cfg(feature = "gguf")]
+    let attempts = attempts.gguf(gguf::Exercise);
     #[cfg(feature = "loss")]
     let attempts = attempts.loss(loss::Exercise);
     attempts.run(std::env::args_os())

@@ -3,9 +3,11 @@
 mod attention;
 mod chat;
 mod classify;
+mod gguf;
 mod part;
 
 pub(crate) use attention::COURSE as ATTENTION;
 pub(crate) use chat::COURSE as CHAT;
 pub(crate) use classify::COURSE as CLASSIFY;
 pub(crate) use classify::LAST_CONFUSION;
+pub(crate) use gguf::COURSE as GGUF;

@@ -4,8 +4,9 @@
 use std::fmt::Debug;
 
 use crate::evidence::{Seen, unmeasured, unmet};
+use crate::gather::{Child, Unwound, caught};
 use crate::rubric::Fact;
-use crate::scorecard::Outcome;
+use crate::scorecard::{Measurement, Outcome};
 use crate::verdict::{Verdict, outcomes, verdict};
 
 /// What a row rests on.
@@ -42,4 +43,18 @@ impl Rests<'_> {
 /// That two answers to `what` are one.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
     if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
+}
+
+pub(super) fn number(value: f64, unit: &str, samples: Vec<f64>) -> Measurement {
+    Measurement { value, unit: unit.into(), interval: None, samples }
+}
+
+/// What is computed, or nothing where the attempt cannot be measured, which is reported under a name.
+pub(super) fn answer<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    match caught(run) {
+        Ok(Ok(value)) => return Some(value),
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(name, &reason),
+        Err(Unwound::Hole(hole)) => child.unmeasured(name, &format!("not written yet: {hole}")),
+    }
+    None
 }

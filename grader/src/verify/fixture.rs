@@ -104,7 +104,7 @@ fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut 
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 10] = [
+const NUMBERS: [(&str, Make); 11] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
@@ -113,6 +113,7 @@ const NUMBERS: [(&str, Make); 10] = [
     ("issues.chat", of_chat),
     ("issues.attention", of_attention),
     ("issues.classify", of_classify),
+    ("issues.gguf", of_gguf),
     ("loss", of_loss),
     ("loss.cuda", of_loss_cuda),
 ];
@@ -195,6 +196,12 @@ fn of_classify(numbers: &mut Numbers) {
         numbers.entry(name).and_modify(|number| number.samples = counts);
     }
     number(numbers, "issues.classifier.accuracy", 1.0, "share");
+}
+
+fn of_gguf(numbers: &mut Numbers) {
+    for (name, value) in [("files", 8.0), ("tensors", 240.0), ("equal", 240.0), ("keys", 8.0)] {
+        number(numbers, &format!("issues.gguf.{name}"), value, "count");
+    }
 }
 
 fn of_loss(numbers: &mut Numbers) {

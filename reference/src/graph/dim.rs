@@ -146,9 +146,9 @@ impl Dim {
     pub fn bounds(&self, known: &Known) -> (i64, i64) {
         let of_terms = self.term_bounds(known);
         let divided = self.shared().into_iter().map(|symbol| self.divided_bounds(&symbol, known));
-        divided.chain(self.counted_bounds(known)).fold(of_terms, |(least, largest), (low, high)| {
-            (least.max(low), largest.min(high))
-        })
+        divided
+            .chain(self.counted_bounds(known))
+            .fold(of_terms, |(least, largest), (low, high)| (least.max(low), largest.min(high)))
     }
 
     /// [`bounds`](Self::bounds) of the terms where every symbol is its least value and something from 0 on; nothing

@@ -18,11 +18,12 @@ impl Gguf for Solution {
     // why: the file's reader turns neighbours, the checkpoint's turns halves of a head. Both dot products of queries
     // and keys are sums over the same products, so rows may stand as the reader wants them, if those of both weights
     // stand alike. A row of the file is named by head, pair and which of the two: the quotients of its number.
-    // step D.19: say where sizes, rows and frequencies go
+    // step D.19: turn the dimensions round
     fn sizes(&self, shape: &[usize]) -> Vec<usize> {
         shape.iter().rev().copied().collect()
     }
 
+    // step D.19: find the checkpoint's row of each row
     fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize> {
         let head_dim = rows / heads;
         let from = |row: usize| {
@@ -32,6 +33,7 @@ impl Gguf for Solution {
         (0..rows).map(from).collect()
     }
 
+    // step D.19: compute what divides each frequency
     fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
         let Scaling::Llama3 { factor, low, high, original } = rope.scaling else { return None };
         let divisor = |i: usize| {
@@ -48,7 +50,7 @@ impl Gguf for Solution {
     // why: codes are whole steps of d from where the block begins: 0, the least number, or the largest with a minus.
     // d is used as it was computed and stored as f16, so a reader's step is a little off: that is the format. Whoever
     // divides by the stored one, or rounds a product twice, has other bits.
-    // step D.20: make blocks of numbers
+    // step D.20: write numbers one by one or block by block
     fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8> {
         let of_numbers: fn(&f32) -> Vec<u8> = match ty {
             TensorType::F32 => |x| x.to_le_bytes().to_vec(),
@@ -63,7 +65,7 @@ impl Gguf for Solution {
     // ANCHOR: gguf-step-21
     // why: names are looked up from the outside in: the front that tells models apart, the layer, the module, and what
     // of it. Queries and keys of a `llama` have their rows rearranged, biases too; nothing else has.
-    // step D.21: name the tensors and keys of the language model
+    // step D.21: name a tensor of the language model
     fn text_tensor(&self, model: &TextModel, name: &str) -> Option<Piece> {
         let inner = name.strip_prefix("model.language_model.").map(|inner| format!("model.{inner}"));
         let name = inner.as_deref().or_else(|| name.strip_prefix("language_model.")).unwrap_or(name);
@@ -83,6 +85,7 @@ impl Gguf for Solution {
         Some(Piece { name: format!("blk.{layer}.{to}.{what}"), part })
     }
 
+    // step D.21: list the keys of the language model
     fn text_keys(&self, model: &TextModel) -> Vec<(String, Value)> {
         let config = &model.config;
         let name = model.architecture.name();
@@ -118,7 +121,7 @@ impl Gguf for Solution {
     // ANCHOR: gguf-step-22
     // why: a reader has a weight for queries, one for keys and one for values, and adds two images' patches, so what
     // the checkpoint has in one tensor is cut: rows in three, and a convolution over two times into its times.
-    // step D.22: name the tensors and keys of the projector
+    // step D.22: tell the two towers apart
     fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece> {
         let name = name.strip_prefix("model.").unwrap_or(name);
         match projector.tower {
@@ -127,6 +130,7 @@ impl Gguf for Solution {
         }
     }
 
+    // step D.22: list the keys of the projector
     fn projector_keys(&self, projector: &Projector) -> Vec<(String, Value)> {
         let mut keys = general("clip", "mmproj", &projector.name, projector.stored);
         let mut key = |key: &str, value: Value| keys.push((format!("clip.{key}"), value));
@@ -167,7 +171,9 @@ impl Gguf for Solution {
     // ANCHOR_END: gguf-step-22
 }
 
+// ANCHOR: gguf-blocks
 /// A block of 32 numbers, of a type that has such.
+// step D.20: make a block of 32 numbers
 fn of_block(ty: TensorType, block: &[f32]) -> Vec<u8> {
     let (least, most) =
         block.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), x| (low.min(*x), high.max(*x)));
@@ -194,6 +200,56 @@ fn of_block(ty: TensorType, block: &[f32]) -> Vec<u8> {
         }
     }
 }
+// ANCHOR_END: gguf-blocks
+
+// ANCHOR: gguf-towers
+/// A tensor of CLIP's tower, or of the two layers behind it.
+// step D.22: name a tensor of CLIP's tower
+fn clip_tensor(name: &str, layers: usize) -> Option<String> {
+    if let Some(name) = name.strip_prefix("multi_modal_projector.") {
+        let (module, what) = module_of(name)?;
+        return Some(format!("{}.{what}", renamed(&PROJECTOR, module)?));
+    }
+    let name = name.strip_prefix("vision_tower.")?;
+    let name = name.strip_prefix("vision_model.").unwrap_or(name);
+    if name == "embeddings.class_embedding" {
+        return Some("v.class_embd".into()); // a parameter of its own: no `.weight`
+    }
+    let (module, what) = module_of(name)?;
+    if let Some(module) = module.strip_prefix("encoder.layers.") {
+        let (layer, module) = numbered(module, layers)?;
+        return Some(format!("v.blk.{layer}.{}.{what}", renamed(&CLIP_BLOCK, module)?));
+    }
+    Some(format!("{}.{what}", renamed(&CLIP, module)?))
+}
+
+/// A tensor of Qwen2-VL's tower or merger.
+// step D.22: name the pieces of a tensor of Qwen2-VL's tower
+fn qwen_tensors(name: &str, layers: usize, shape: &[usize]) -> Option<Vec<Piece>> {
+    let (module, what) = module_of(name.strip_prefix("visual.")?)?;
+    if (module, what) == ("patch_embed.proj", "weight") {
+        let name = |time: usize| match time {
+            0 => "v.patch_embd.weight".to_owned(),
+            _ => format!("v.patch_embd.weight.{time}"),
+        };
+        let times = 0..*shape.get(2)?;
+        return Some(times.map(|time| Piece { name: name(time), part: Part::Time(time) }).collect());
+    }
+    if let Some(module) = module.strip_prefix("merger.") {
+        return Some(vec![whole(format!("{}.{what}", renamed(&MERGER, module)?))]);
+    }
+    let (block, module) = numbered(module.strip_prefix("blocks.")?, layers)?;
+    if module == "attn.qkv" {
+        let count = shape.first()? / 3;
+        let third = |(i, letter): (usize, &str)| Piece {
+            name: format!("v.blk.{block}.attn_{letter}.{what}"),
+            part: Part::Rows { begin: i * count, count },
+        };
+        return Some(["q", "k", "v"].into_iter().enumerate().map(third).collect());
+    }
+    Some(vec![whole(format!("v.blk.{block}.{}.{what}", renamed(&QWEN_BLOCK, module)?))])
+}
+// ANCHOR_END: gguf-towers
 
 /// 1 / d, or 0 of a block of zeros.
 fn over(d: f32) -> f32 {
@@ -245,49 +301,4 @@ fn general(architecture: &str, kind: &str, name: &str, stored: TensorType) -> Ve
         ("quantization_version", Value::U32(2)),
     ];
     keys.map(|(key, value)| (format!("general.{key}"), value)).into()
-}
-
-/// A tensor of CLIP's tower, or of the two layers behind it.
-fn clip_tensor(name: &str, layers: usize) -> Option<String> {
-    if let Some(name) = name.strip_prefix("multi_modal_projector.") {
-        let (module, what) = module_of(name)?;
-        return Some(format!("{}.{what}", renamed(&PROJECTOR, module)?));
-    }
-    let name = name.strip_prefix("vision_tower.")?;
-    let name = name.strip_prefix("vision_model.").unwrap_or(name);
-    if name == "embeddings.class_embedding" {
-        return Some("v.class_embd".into()); // a parameter of its own: no `.weight`
-    }
-    let (module, what) = module_of(name)?;
-    if let Some(module) = module.strip_prefix("encoder.layers.") {
-        let (layer, module) = numbered(module, layers)?;
-        return Some(format!("v.blk.{layer}.{}.{what}", renamed(&CLIP_BLOCK, module)?));
-    }
-    Some(format!("{}.{what}", renamed(&CLIP, module)?))
-}
-
-/// A tensor of Qwen2-VL's tower or merger.
-fn qwen_tensors(name: &str, layers: usize, shape: &[usize]) -> Option<Vec<Piece>> {
-    let (module, what) = module_of(name.strip_prefix("visual.")?)?;
-    if (module, what) == ("patch_embed.proj", "weight") {
-        let name = |time: usize| match time {
-            0 => "v.patch_embd.weight".to_owned(),
-            _ => format!("v.patch_embd.weight.{time}"),
-        };
-        let times = 0..*shape.get(2)?;
-        return Some(times.map(|time| Piece { name: name(time), part: Part::Time(time) }).collect());
-    }
-    if let Some(module) = module.strip_prefix("merger.") {
-        return Some(vec![whole(format!("{}.{what}", renamed(&MERGER, module)?))]);
-    }
-    let (block, module) = numbered(module.strip_prefix("blocks.")?, layers)?;
-    if module == "attn.qkv" {
-        let count = shape.first()? / 3;
-        let third = |(i, letter): (usize, &str)| Piece {
-            name: format!("v.blk.{block}.attn_{letter}.{what}"),
-            part: Part::Rows { begin: i * count, count },
-        };
-        return Some(["q", "k", "v"].into_iter().enumerate().map(third).collect());
-    }
-    Some(vec![whole(format!("v.blk.{block}.{}.{what}", renamed(&QWEN_BLOCK, module)?))])
 }

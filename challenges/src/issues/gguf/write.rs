@@ -185,7 +185,8 @@ fn content(
     (name, shape): (&str, &[usize]),
     piece: &Piece,
 ) -> Result<Content, Error> {
-    let of_part = piece.part.shape(shape).ok_or_else(|| wrong(name, shape, piece, "there is no such part"))?;
+    let of_part =
+        piece.part.shape(shape).ok_or_else(|| wrong(name, shape, piece, "there is no such part"))?;
     let sizes = steps.sizes(&of_part);
     let ty = stored_as(stored, &piece.name, &sizes);
     Ok(Content { name: piece.name.clone(), ty, sizes })

@@ -139,7 +139,9 @@ fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
     let output = &export.into;
     let dtype = match export.dtype.map(|dtype| dtype.float().ok_or(dtype)).transpose() {
         Ok(dtype) => dtype,
-        Err(_) => return Err(Failure::usage("--dtype: blocks of numbers are a GGUF file's: expected --gguf")),
+        Err(_) => {
+            return Err(Failure::usage("--dtype: blocks of numbers are a GGUF file's: expected --gguf"));
+        }
     };
     if output.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
@@ -252,9 +254,8 @@ fn weights(
 
 /// Whether the adapter gives an output layer of its own to a model that has none.
 fn is_untied(config: &llama::Config, adapter: Option<&Adapter>) -> bool {
-    let is_given = |modules: &Modules| {
-        !modules.to_save.is_empty() || modules.tokens.contains_key(&Module::LmHead)
-    };
+    let is_given =
+        |modules: &Modules| !modules.to_save.is_empty() || modules.tokens.contains_key(&Module::LmHead);
     config.tied && adapter.is_some_and(|adapter| is_given(&adapter.config.modules))
 }
 

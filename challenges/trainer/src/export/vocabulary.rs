@@ -106,7 +106,10 @@ fn of_json(json: &Json, vocab: usize, pre: Option<&str>) -> Result<Vec<(String, 
         ],
     };
     keys.push((ggml("tokens"), Value::Array(Array::String(tokens))));
-    keys.push((ggml("token_type"), Value::Array(Array::I32(kinds.iter().map(|kind| *kind as i32).collect()))));
+    keys.push((
+        ggml("token_type"),
+        Value::Array(Array::I32(kinds.iter().map(|kind| *kind as i32).collect())),
+    ));
     Ok(keys)
 }
 

@@ -13,15 +13,15 @@ use reference::issues::classify::last_tokens;
 use reference::llama::train::trained_types;
 use reference::loss::IGNORED;
 
+use super::super::part::{answer, number};
 use super::costs::PROBLEMS;
 use super::task::{Batch, CLASSES, PAD, Side};
 use super::trial::{Found, Trial};
 use crate::compare::describe;
 use crate::figure::confusion::accuracy;
-use crate::gather::{Child, Unwound, caught};
+use crate::gather::Child;
 use crate::graph::model::Model;
 use crate::random::Random;
-use crate::scorecard::Measurement;
 
 /// Steps of the training.
 pub(super) const STEPS: u64 = 120;
@@ -81,20 +81,6 @@ fn gradient_apart(found: &Found, truth: &Found) -> f64 {
 /// A number that a report can hold.
 fn finite(x: f64) -> f64 {
     if x.is_nan() { f64::MAX } else { x.min(f64::MAX) }
-}
-
-fn number(value: f64, unit: &str, samples: Vec<f64>) -> Measurement {
-    Measurement { value, unit: unit.into(), interval: None, samples }
-}
-
-/// What is computed, or nothing where the attempt cannot be measured, which is reported under a name.
-fn answer<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
-    match caught(run) {
-        Ok(Ok(value)) => return Some(value),
-        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(name, &reason),
-        Err(Unwound::Hole(hole)) => child.unmeasured(name, &format!("not written yet: {hole}")),
-    }
-    None
 }
 
 /// A run with the attempt's loss and one with the oracle's, on the same texts; what the first answers.

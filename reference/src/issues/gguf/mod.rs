@@ -76,9 +76,7 @@ impl Part {
         let rows = shape.first().copied().unwrap_or(0);
         match self {
             Part::Whole => Some(shape.to_vec()),
-            Part::Rotary { heads } => {
-                (heads > 0 && rows.is_multiple_of(2 * heads)).then(|| shape.to_vec())
-            }
+            Part::Rotary { heads } => (heads > 0 && rows.is_multiple_of(2 * heads)).then(|| shape.to_vec()),
             Part::Rows { begin, count } => {
                 let is_within = begin.checked_add(count).is_some_and(|end| end <= rows);
                 is_within.then(|| [&[count], &shape[1..]].concat())
@@ -106,9 +104,7 @@ impl Part {
         let row = |row: usize| &elements[row * width..][..width];
         Some(match self {
             Part::Whole => elements.to_vec(),
-            Part::Rotary { heads } => {
-                rotary(shape[0], heads).into_iter().flat_map(row).copied().collect()
-            }
+            Part::Rotary { heads } => rotary(shape[0], heads).into_iter().flat_map(row).copied().collect(),
             Part::Rows { begin, count } => (begin..begin + count).flat_map(row).copied().collect(),
             Part::Time(time) => {
                 let (times, image) = (shape[2], shape[3..].iter().product::<usize>());

@@ -186,14 +186,16 @@ pub fn projector_keys(projector: &Projector) -> Vec<(String, Value)> {
     called();
     let text = |key: &str, text: &str| (key.to_owned(), Value::String(text.to_owned()));
     let size = |key: &str, size: usize| (format!("clip.vision.{key}"), Value::U32(size as u32));
-    let three = |key: &str, three: [f32; 3]| {
-        (format!("clip.vision.{key}"), Value::Array(Array::F32(three.to_vec())))
-    };
+    let three =
+        |key: &str, three: [f32; 3]| (format!("clip.vision.{key}"), Value::Array(Array::F32(three.to_vec())));
     let mut keys = vec![
         text("general.architecture", "clip"),
         text("general.type", "mmproj"),
         text("general.name", &projector.name),
-        ("general.file_type".into(), Value::U32(file_type(projector.stored).expect("a type that is written"))),
+        (
+            "general.file_type".into(),
+            Value::U32(file_type(projector.stored).expect("a type that is written")),
+        ),
         ("general.quantization_version".into(), Value::U32(2)),
         ("clip.has_vision_encoder".into(), Value::Bool(true)),
         text(
