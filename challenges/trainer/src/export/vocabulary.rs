@@ -11,6 +11,9 @@
 //! A reader knows patterns by name alone, so a pattern without a name here is refused: another one would cut texts into
 //! other tokens than the model was trained on.
 //!
+//! One way to write a space has no key: `Metaspace` with `prepend_scheme` "first" puts one before a text that begins with
+//! none, and none after a special token. A reader puts one before every text, or before none.
+//!
 //! Sources: `gguf-py/gguf/vocab.py` and `src/llama-vocab.cpp` of llama.cpp.
 
 use std::collections::HashMap;
@@ -101,7 +104,7 @@ fn of_json(json: &Json, vocab: usize, pre: Option<&str>) -> Result<Vec<(String, 
         }
         Method::ByteLevel => vec![
             text("model", "gpt2"),
-            text("pre", pre.map_or_else(|| pattern(&json["pre_tokenizer"]), Ok)?),
+            text("pre", named_pattern(pre, &merges, &json["pre_tokenizer"])?),
             (ggml("merges"), Value::Array(Array::String(merges.iter().map(joined).collect()))),
         ],
     };
@@ -183,6 +186,16 @@ fn tokens(json: &Json, method: Method, vocab: usize) -> Result<(Vec<String>, Vec
         put("added_tokens", &token["id"], content, kind)?;
     }
     Ok((tokens, kinds))
+}
+
+/// The name of the pattern: the given one, else that of the pre-tokenizer. Where nothing is merged every byte is a token,
+/// and however a text is cut its tokens are the same.
+fn named_pattern<'a>(pre: Option<&'a str>, merges: &[[String; 2]], json: &Json) -> Result<&'a str, Problem> {
+    match pre {
+        Some(pre) => Ok(pre),
+        None if merges.is_empty() => Ok("gpt-2"),
+        None => pattern(json),
+    }
 }
 
 /// The name of the pattern that a pre-tokenizer cuts by.

@@ -1,0 +1,396 @@
+//! `export --gguf`: every tensor is the checkpoint's, the keys are its settings and its tokenizer's, the format's public
+//! package reads the same, and what is refused by name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::Crc;
+use reference::checkpoint::Checkpoint;
+use reference::checkpoint::gguf::{Array, Gguf, GgufTensor, TensorType, Value, dequantize, quantize};
+use reference::issues::gguf::{
+    Architecture, TextModel, rope_factors, rotary_rows, stored_as, text_keys, text_tensor,
+};
+use reference::llama::{Llama, SCORE};
+use reference::lora;
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+use tests::example_run::Example;
+use tests::golden;
+use tests::program::{Ran, run};
+use tests::tiny_llama::TinyLlama;
+
+const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
+
+/// What `--dtype` calls each type.
+const TYPES: [(&str, TensorType); 8] = [
+    ("float32", TensorType::F32),
+    ("float16", TensorType::F16),
+    ("bfloat16", TensorType::Bf16),
+    ("q8_0", TensorType::Q8_0),
+    ("q4_0", TensorType::Q4_0),
+    ("q4_1", TensorType::Q4_1),
+    ("q5_0", TensorType::Q5_0),
+    ("q5_1", TensorType::Q5_1),
+];
+
+fn export(folder: &Path, arguments: &[&str]) -> Ran {
+    run(Path::new(TRAINER), folder, &[&["export", "--gguf"], arguments].concat())
+}
+
+/// Runs an export that has to succeed.
+fn exported(folder: &Path, arguments: &[&str]) -> String {
+    let ran = export(folder, arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+    ran.stdout
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn opened(path: &Path) -> Gguf {
+    Gguf::open(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The golden Llama with the tokenizer of the golden runs.
+struct Golden {
+    tiny: TinyLlama,
+    runs: TempDir,
+    out: TempDir,
+}
+
+impl Golden {
+    fn find() -> Option<Self> {
+        let (tiny, runs) = (TinyLlama::find()?, golden::find_archive("open-sft.tgz")?);
+        Some(Self { tiny, runs, out: TempDir::new().expect("a folder") })
+    }
+
+    fn tokenizer(&self) -> PathBuf {
+        self.runs.path().join("open-sft/tokenizer")
+    }
+
+    /// Exports a checkpoint of it; the file.
+    fn exported(&self, model: &str, file: &str, arguments: &[&str]) -> Gguf {
+        let [model, tokenizer] = [self.tiny.path(model), self.tokenizer()].map(|path| text(&path));
+        let always = [model.as_str(), file, "--tokenizer", &tokenizer];
+        exported(self.out.path(), &[&always, arguments].concat());
+        opened(&self.out.path().join(file))
+    }
+
+    fn model(&self) -> TextModel {
+        let config = self.tiny.open("dense").config;
+        let name = "dense".to_owned();
+        TextModel { name, architecture: Architecture::Llama, config, stored: TensorType::F32 }
+    }
+}
+
+/// The numbers of a tensor in the file.
+fn numbers(tensor: &GgufTensor<'_>) -> Vec<f32> {
+    dequantize(tensor).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Numbers of a weight as a file has them, and its sizes.
+fn arranged(
+    model: &TextModel,
+    name: &str,
+    shape: &[usize],
+    numbers: &[f32],
+) -> (String, Vec<usize>, Vec<f32>) {
+    let piece = text_tensor(model, name).unwrap_or_else(|| panic!("{name}"));
+    let part = piece.part.of(numbers, shape, rotary_rows).expect("a part");
+    (piece.name, shape.iter().rev().copied().collect(), part)
+}
+
+/// That a file has exactly these weights, stored in a type.
+fn has(file: &Gguf, model: &TextModel, weights: &BTreeMap<String, (Vec<usize>, Vec<f32>)>) {
+    let mut count = 0;
+    for (name, (shape, of_checkpoint)) in weights {
+        let (name, sizes, want) = arranged(model, name, shape, of_checkpoint);
+        let tensor = file.tensor(&name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let ty = stored_as(model.stored, &name, &sizes);
+        assert_eq!((tensor.ty, tensor.sizes), (ty, sizes.as_slice()), "{name}");
+        assert_eq!(tensor.bytes, quantize(ty, &want).expect("whole blocks"), "{name}, {ty}");
+        count += 1;
+    }
+    let factors = rope_factors(&model.config.rope, model.config.head_dim);
+    if let Some(want) = &factors {
+        let got = numbers(&file.tensor("rope_freqs.weight").expect("factors"));
+        assert!(
+            got.iter().zip(want).all(|(got, want)| (got - want).abs() <= 1e-5 * want),
+            "{got:?}, {want:?}"
+        );
+    }
+    assert_eq!(file.tensors().len(), count + usize::from(factors.is_some()));
+}
+
+/// The dense weights of a folder as f32.
+fn weights(folder: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+    let checkpoint = Checkpoint::open(folder).unwrap_or_else(|error| panic!("{error}"));
+    let of = |name: &str| {
+        let tensor = checkpoint.tensor(name).expect("it is there");
+        let fours = tensor.bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
+        assert_eq!(tensor.dtype, safetensors::tensor::Dtype::F32, "{name}");
+        (tensor.shape.to_vec(), fours)
+    };
+    checkpoint.names().map(|name| (name.to_owned(), of(name))).collect()
+}
+
+#[test]
+fn a_llama_is_the_checkpoint_in_every_type() {
+    let Some(golden) = Golden::find() else { return };
+    let weights = weights(&golden.tiny.path("dense"));
+    for (name, stored) in TYPES {
+        let file = golden.exported("dense", &format!("{name}.gguf"), &["--dtype", name]);
+        let model = TextModel { stored, ..golden.model() };
+        has(&file, &model, &weights);
+        for (key, value) in text_keys(&model) {
+            assert_eq!(file.value(&key), Some(&value), "{key}");
+        }
+    }
+}
+
+#[test]
+fn a_file_has_its_tokenizer() {
+    let Some(golden) = Golden::find() else { return };
+    let file = golden.exported("dense", "a.gguf", &[]);
+    let read =
+        |name: &str| fs::read_to_string(golden.tokenizer().join(name)).expect("a file of the tokenizer");
+    let json: Json = serde_json::from_str(&read("tokenizer.json")).expect("JSON");
+    let key = |name: &str| file.value(&format!("tokenizer.{name}")).unwrap_or_else(|| panic!("{name}"));
+    assert_eq!(key("ggml.model").text(), Some("gpt2"));
+    assert_eq!(key("ggml.pre").text(), Some("gpt-2"));
+    assert_eq!(key("chat_template").text(), Some(read("chat_template.jinja").as_str()));
+    let Value::Array(Array::String(tokens)) = key("ggml.tokens") else { panic!("tokens") };
+    let Value::Array(Array::I32(types)) = key("ggml.token_type") else { panic!("types") };
+    let Value::Array(Array::String(merges)) = key("ggml.merges") else { panic!("merges") };
+    let vocab = golden.model().config.vocab;
+    assert_eq!((tokens.len(), types.len()), (vocab, vocab));
+    let own = json["model"]["vocab"].as_object().expect("a vocabulary");
+    let added = json["added_tokens"].as_array().expect("a list");
+    for (token, id) in own {
+        let id = id.as_u64().expect("an id") as usize;
+        let is_added = added.iter().any(|added| added["id"] == id);
+        assert_eq!((&tokens[id], types[id]), (token, if is_added { 3 } else { 1 }));
+    }
+    let known = own.len()
+        + added.iter().filter(|added| !own.contains_key(added["content"].as_str().expect("a text"))).count();
+    assert_eq!(types.iter().filter(|ty| **ty == 5).count(), vocab - known);
+    let pairs = json["model"]["merges"].as_array().expect("merges").iter();
+    let pairs: Vec<String> =
+        pairs.map(|pair| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap())).collect();
+    assert_eq!(*merges, pairs);
+    for (name, id) in [("bos", 1), ("eos", 2), ("padding", 0)] {
+        assert_eq!(key(&format!("ggml.{name}_token_id")), &Value::U32(id), "{name}");
+    }
+    assert_eq!(key("ggml.add_bos_token"), &Value::Bool(false));
+}
+
+#[test]
+fn an_adapter_is_merged_or_a_file_of_its_own() {
+    let Some(golden) = Golden::find() else { return };
+    let adapter = text(&golden.tiny.path("adapter-end"));
+    let model = text(&golden.tiny.path("dense"));
+    let merged =
+        run(Path::new(TRAINER), golden.out.path(), &["export", &model, "merged", "--adapter", &adapter]);
+    assert_eq!(merged.code, 0, "{}", merged.stderr);
+    let file = golden.exported("dense", "merged.gguf", &["--adapter", &adapter, "--dtype", "float32"]);
+    has(&file, &golden.model(), &weights(&golden.out.path().join("merged")));
+
+    let flags = ["--adapter", adapter.as_str(), "--only-adapter"];
+    let alone = golden.exported("dense", "alone.gguf", &flags);
+    assert_eq!(alone.value("general.type").and_then(Value::text), Some("adapter"));
+    assert_eq!(alone.value("adapter.type").and_then(Value::text), Some("lora"));
+    assert_eq!(alone.value("adapter.lora.alpha"), Some(&Value::F32(16.0)));
+    let trained = golden.tiny.adapter("adapter-end").trained::<f32>();
+    assert_eq!(alone.tensors().len(), trained.len());
+    for spec in golden.model().config.tensor_specs() {
+        let [a, b] = lora::keys(spec.name.trim_end_matches(".weight"));
+        let Some((a, b)) = trained.get(&a).zip(trained.get(&b)) else { continue };
+        let wide = |matrix: &reference::graph::Array<f32>| {
+            matrix.wide().into_iter().map(|x| x as f32).collect::<Vec<f32>>()
+        };
+        let (name, sizes, rows) = arranged(&golden.model(), &spec.name, &b.shape, &wide(b));
+        let found = alone.tensor(&format!("{name}.lora_b")).expect("B");
+        assert_eq!((found.sizes, bits(&numbers(&found))), (sizes.as_slice(), bits(&rows)), "{name}");
+        let found = alone.tensor(&format!("{name}.lora_a")).expect("A");
+        assert_eq!(
+            (found.sizes, bits(&numbers(&found))),
+            (&[a.shape[1], a.shape[0]][..], bits(&wide(a))),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_quantised_checkpoint_is_decoded() {
+    let Some(golden) = Golden::find() else { return };
+    let file = golden.exported("nf4", "nf4.gguf", &["--dtype", "float32"]);
+    let model = golden.tiny.open("nf4");
+    let name = "model.layers.1.self_attn.k_proj.weight";
+    let weight = model.quantized(name).expect("NF4");
+    let decoded = reference::nf4::dequantize_f32(&weight.view());
+    let (name, _, want) = arranged(&golden.model(), name, &weight.shape, &decoded);
+    assert_eq!(bits(&numbers(&file.tensor(&name).expect("it is there"))), bits(&want));
+}
+
+/// A tied model has no output layer in the file, until an adapter gives it one.
+#[test]
+fn an_output_layer_is_written_where_there_is_one() {
+    let example = Example::new(TRAINER);
+    let folder = TempDir::new().expect("a folder");
+    let model = text(&example.path("model"));
+    exported(folder.path(), &[&model, "tied.gguf"]);
+    let file = opened(&folder.path().join("tied.gguf"));
+    let is_tied = Llama::open(&model).expect("a model").config.tied;
+    assert_eq!(file.tensor("output.weight").is_err(), is_tied);
+    assert!(file.tensor("token_embd.weight").is_ok());
+}
+
+#[test]
+fn what_cannot_be_exported_is_refused_by_name() {
+    let example = Example::new(TRAINER);
+    let folder = TempDir::new().expect("a folder");
+    let model = example.path("model");
+    let copy = folder.path().join("copy");
+    let with = |change: &dyn Fn(&mut Json), name: &str| {
+        let _ = fs::remove_dir_all(&copy);
+        fs::create_dir_all(&copy).expect("a folder");
+        for entry in fs::read_dir(&model).expect("files") {
+            let path = entry.expect("a file").path();
+            fs::copy(&path, copy.join(path.file_name().expect("a name"))).expect("a copy");
+        }
+        let path = copy.join(name);
+        let mut json: Json = serde_json::from_slice(&fs::read(&path).expect("it is there")).expect("JSON");
+        change(&mut json);
+        fs::write(&path, json.to_string()).expect("it can be written");
+    };
+    let refused = |arguments: &[&str], words: &str| {
+        let ran = export(folder.path(), arguments);
+        assert!(ran.code == 2 && ran.stderr.contains(words), "{arguments:?}: {}{}", ran.code, ran.stderr);
+    };
+    with(&|json| json["model"]["type"] = json!("Unigram"), "tokenizer.json");
+    refused(&["copy", "out.gguf"], "model.type: expected \"BPE\", found \"Unigram\"");
+    let cut = |json: &mut Json| {
+        json["pre_tokenizer"] = json!({"type": "Whitespace"});
+        json["model"]["merges"] = json!([["a", "b"]]);
+    };
+    with(&cut, "tokenizer.json");
+    refused(
+        &["copy", "out.gguf"],
+        "pre_tokenizer: expected that of GPT-2, Llama 3, Qwen 2 or SmolLM (--pre NAME",
+    );
+    exported(folder.path(), &["copy", "named.gguf", "--pre", "gpt-2"]);
+    with(&|json| json["model"]["vocab"]["far"] = json!(1 << 20), "tokenizer.json");
+    refused(
+        &["copy", "out.gguf"],
+        "model.vocab \"far\": expected the number of a token that the model has, found 1048576",
+    );
+    with(&|json| json["model"]["merges"] = json!([["a", "b"], ["c"]]), "tokenizer.json");
+    refused(&["copy", "out.gguf"], "model.merges[1]: expected two tokens, found [\"c\"]");
+    with(&|_| (), "tokenizer.json");
+    fs::remove_file(copy.join("tokenizer.json")).expect("it was there");
+    refused(
+        &["copy", "out.gguf"],
+        "copy: expected a tokenizer.json, found none; --tokenizer DIR names another folder",
+    );
+    assert!(!folder.path().join("out.gguf").exists(), "nothing is left of a file that is not whole");
+
+    let model = text(&model);
+    exported(folder.path(), &[&model, "there.gguf"]);
+    let before = fs::read(folder.path().join("there.gguf")).expect("a file");
+    refused(
+        &[&model, "there.gguf", "--dtype", "q8_0"],
+        "there.gguf: expected no such file, found one; --overwrite replaces it",
+    );
+    assert_eq!(before, fs::read(folder.path().join("there.gguf")).expect("a file"));
+    exported(folder.path(), &[&model, "there.gguf", "--dtype", "q8_0", "--overwrite"]);
+    assert!(fs::read(folder.path().join("there.gguf")).expect("a file").len() < before.len());
+    refused(&[&model, "out.gguf", "--only-adapter"], "--adapter");
+    fs::create_dir(folder.path().join("directory")).expect("a folder");
+    let ran = export(folder.path(), &[&model, "directory", "--overwrite"]);
+    assert!(ran.code == 6 && ran.stderr.contains("found a directory"), "{}", ran.stderr);
+
+    let classifier = Example::of_task(TRAINER, "SEQ_CLS");
+    let trained = Llama::open_classifier(&text(&classifier.path("model")), None);
+    if trained.is_ok_and(|model| model.storages().contains_key(SCORE)) {
+        refused(&[&text(&classifier.path("model")), "out.gguf"], "found a classifier");
+    }
+    let ran = run(
+        Path::new(TRAINER),
+        folder.path(),
+        &["export", &model, "out", "--adapter", "x", "--dtype", "q4_0"],
+    );
+    assert!(ran.code == 2 && ran.stderr.contains("expected --gguf"), "{}", ran.stderr);
+}
+
+/// What the public package says of files; nothing where it is not installed.
+fn of_package(files: &[PathBuf]) -> Option<Vec<Json>> {
+    let has_package =
+        Command::new("python3").args(["-c", "import gguf"]).output().is_ok_and(|ran| ran.status.success());
+    if !has_package {
+        println!("not measured: no python3 with the package gguf");
+        return None;
+    }
+    let script = tests::place::workbook().join("tests/peers/gguf_package.py");
+    let ran = Command::new("python3").arg(script).args(files).output().expect("Python runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    Some(serde_json::from_slice(&ran.stdout).expect("JSON"))
+}
+
+/// A tensor as the package's answer has it.
+fn answer(tensor: &GgufTensor<'_>) -> Json {
+    let mut crc = Crc::new();
+    numbers(tensor).iter().for_each(|x| crc.update(&x.to_le_bytes()));
+    json!({"sizes": tensor.sizes, "type": tensor.ty.name(), "crc": crc.sum()})
+}
+
+/// A key as the package's answer has it: numbers of arrays as they are.
+fn said(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::U32(number) => json!(number),
+        Value::Bool(flag) => json!(flag),
+        Value::String(text) => json!(text),
+        Value::Array(Array::I32(numbers)) => json!(numbers),
+        Value::Array(Array::String(texts)) => json!(texts),
+        _ => return None, // floats are compared as numbers below
+    })
+}
+
+#[test]
+fn the_public_package_reads_the_same() {
+    let Some(golden) = Golden::find() else { return };
+    let adapter = text(&golden.tiny.path("adapter-end"));
+    let mut files = Vec::new();
+    for (name, _) in TYPES {
+        golden.exported("dense", &format!("{name}.gguf"), &["--dtype", name]);
+        files.push(golden.out.path().join(format!("{name}.gguf")));
+    }
+    golden.exported("nf4", "nf4.gguf", &["--adapter", &adapter]);
+    golden.exported("dense", "alone.gguf", &["--adapter", &adapter, "--only-adapter"]);
+    files.extend(["nf4.gguf", "alone.gguf"].map(|name| golden.out.path().join(name)));
+    let Some(answers) = of_package(&files) else { return };
+    for (path, found) in files.iter().zip(answers) {
+        let own = opened(path);
+        let tensors = found["tensors"].as_object().expect("tensors");
+        assert_eq!(tensors.len(), own.tensors().len(), "{}", path.display());
+        for info in own.tensors() {
+            let tensor = own.tensor(&info.name).expect("it is there");
+            assert_eq!(tensors[&info.name], answer(&tensor), "{}: {}", path.display(), info.name);
+        }
+        let keys = found["keys"].as_object().expect("keys");
+        assert_eq!(keys.len(), own.keys().len(), "{}", path.display());
+        for (name, value) in own.keys() {
+            if let Some(want) = said(value) {
+                assert_eq!(keys[name], want, "{}: {name}", path.display());
+            } else if let Some(want) = value.float() {
+                assert_eq!(keys[name].as_f64(), Some(want), "{}: {name}", path.display());
+            }
+        }
+    }
+}
