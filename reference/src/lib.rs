@@ -12,6 +12,7 @@
 //! | [`llama`], [`lora`], [`optim`] | a model, its adapters and its training step as graphs |
 //! | [`loss`] (E) | each loss as a function in f64 and as a graph |
 //! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
+//! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
@@ -32,3 +33,4 @@ pub mod nf4;
 pub mod optim;
 pub mod philox;
 pub mod schedule;
+pub mod vision;

@@ -64,6 +64,7 @@ impl Sizes {
             tied: false,
             quantized: true,
             classifier: None,
+            images: None,
         }
     }
 }
@@ -87,6 +88,7 @@ pub(crate) fn llama_1b() -> Config {
         tied: true,
         quantized: true,
         classifier: None,
+        images: None,
     }
 }
 

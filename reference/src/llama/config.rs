@@ -6,8 +6,10 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::fields::Fields;
-use super::{Classifier, Error};
+use super::{Classifier, Error, Images};
 
 /// The sizes and settings of a Llama.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub struct Config {
     pub quantized: bool,
     /// What it has in the place of its output layer; `None` if it predicts the next token.
     pub classifier: Option<Classifier>,
+    /// What it has that reads images; `None` of a model of texts alone.
+    pub images: Option<Images>,
 }
 
 /// The rotary embedding: its base, and what stretches it.
@@ -100,6 +104,19 @@ impl Config {
     }
 
     fn of(fields: &Fields) -> Result<Self, Error> {
+        match Images::model(fields)? {
+            None => Self::of_texts(fields),
+            Some(model) => {
+                let config = Self::of_texts(&model)?;
+                let images = Some(Images::of(fields, &model, config.head_dim / 2)?);
+                let tied = config.tied || fields.flag("tie_word_embeddings")?;
+                let quantized = config.quantized || quantized(fields)?;
+                Ok(Self { images, tied, quantized, ..config })
+            }
+        }
+    }
+
+    fn of_texts(fields: &Fields) -> Result<Self, Error> {
         supported(fields)?;
         let is_classifier = is_classifier(fields)?;
         let size = |field: &str| {
@@ -122,6 +139,7 @@ impl Config {
             hidden,
             heads,
             positions,
+            images: None,
         })
     }
 
@@ -143,8 +161,14 @@ impl Config {
 /// The architectures that are known here: with an output layer, and with a classifier in its place.
 const ARCHITECTURES: [&str; 2] = ["LlamaForCausalLM", "LlamaForSequenceClassification"];
 
+/// The kinds of models whose layers are a Llama's: the second and the third inside one that reads images.
+const KINDS: [&str; 3] = ["llama", "qwen2_vl", "qwen2_vl_text"];
+
 /// Which of the two it is; with an output layer, if it does not say.
 fn is_classifier(fields: &Fields) -> Result<bool, Error> {
+    if fields.get("model_type").is_some_and(|kind| kind != "llama") {
+        return Ok(false); // its file has been asked
+    }
     let Some(names) = fields.get("architectures") else { return Ok(false) };
     let named = |name: &str| names.as_array().is_some_and(|names| names.contains(&name.into()));
     match ARCHITECTURES.map(named) {
@@ -159,7 +183,8 @@ fn is_classifier(fields: &Fields) -> Result<bool, Error> {
 
 /// That it is a Llama with the one activation and without biases.
 fn supported(fields: &Fields) -> Result<(), Error> {
-    if fields.get("model_type").is_none_or(|got| got != "llama") {
+    let kind = fields.get("model_type").and_then(Value::as_str);
+    if !kind.is_some_and(|kind| KINDS.contains(&kind)) {
         return Err(fields.wrong("model_type", "\"llama\""));
     }
     fields.only("hidden_act", "silu")?;
@@ -212,6 +237,7 @@ fn scaling(rope: &Fields, positions: usize) -> Result<Scaling, Error> {
     let number = |field: &str| rope.positive(field)?.ok_or_else(|| rope.wrong(field, "a number above 0"));
     match rope.text(name)?.as_deref() {
         None | Some("default") => Ok(Scaling::None),
+        Some("mrope") if rope.get("mrope_section").is_some() => Ok(Scaling::None),
         Some("linear") => Ok(Scaling::Linear { factor: number("factor")? }),
         Some("llama3") => {
             let (factor, low, high) =

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Error;
 
 /// A JSON object, and where it stands in its file.
+#[derive(Clone)]
 pub(crate) struct Fields {
     within: String, // such as `rope_scaling.`
     map: Map<String, Value>,

@@ -13,7 +13,7 @@
 //! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too. Rows of several
 //! documents, or with padding, have two inputs more: see [`Rows`]. Tokens that follow those in a cache have a graph
 //! of their own: [`Spec::decode`]. A model with a [`Classifier`] has the logits of its classes where another one has
-//! those of its tokens.
+//! those of its tokens; one that reads [`Images`] takes what a vision tower gives where a token stands for a part of one.
 
 mod classifier;
 pub mod classify;
@@ -22,6 +22,7 @@ mod decode;
 mod error;
 mod fields;
 pub mod hub;
+mod images;
 mod model;
 mod pieces;
 pub mod rope;
@@ -33,8 +34,9 @@ pub use classifier::{Classifier, unnamed};
 pub use config::{Config, Rope, Scaling};
 pub use error::Error;
 pub(crate) use fields::Fields;
+pub use images::Images;
 pub use model::{DROPOUT_KEY, Model, Spec};
 pub use pieces::Piece;
-pub use rows::Rows;
+pub use rows::{IMAGE_FEATURES, IMAGE_SLOTS, Rows};
 pub(crate) use weights::dense;
 pub use weights::{Llama, SCORE, Storage, Storages, StoredInput, TensorSpec, parts};

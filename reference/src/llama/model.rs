@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::classify;
 use super::decode::{self, Cache};
-use super::rows::{PerRow, Rows};
+use super::rows::{self, PerRow, Rows};
 use super::weights::{Storage, Storages};
 use super::{Config, rope};
 use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
@@ -235,8 +235,19 @@ impl<'a> Model<'a> {
     pub fn embed(&self, ids: &Tensor) -> Tensor {
         self.within("embed_tokens", || {
             let rows = self.whole(Module::EmbedTokens).gather(ids);
-            self.with_trained_rows(Module::EmbedTokens, &rows, Some(ids)).cast(self.spec.compute)
+            let rows = self.with_trained_rows(Module::EmbedTokens, &rows, Some(ids)).cast(self.spec.compute);
+            if self.spec.rows.images { self.with_images(&rows) } else { rows }
         })
+    }
+
+    /// Rows (B, T, H) with the features of images where a token stands for a part of one. See [`Rows`].
+    fn with_images(&self, rows: &Tensor) -> Tensor {
+        let count = self.tape.symbol("N", Facts::range(1, LARGEST_BATCH));
+        let features = Type::new(Dtype::F32, [count, self.spec.config.hidden.into()]);
+        let features = self.input(rows::IMAGE_FEATURES, &features);
+        let slots = self.tokens(rows::IMAGE_SLOTS);
+        let is_text = slots.equal(&slots.like(0.0)).reshape([slots.dim(0), slots.dim(1), 1.into()]);
+        is_text.select(rows, &features.gather(&slots).cast(self.spec.compute))
     }
 
     /// A layer: (B, T, H) to (B, T, H).
@@ -349,6 +360,11 @@ impl<'a> Model<'a> {
     fn project(&self, name: &str, x: &Tensor) -> Tensor {
         self.within(part(name), || {
             let y = x.matmul(&self.weight(&format!("{name}.weight")).t());
+            let y = if self.spec.config.has_bias(part(name)) {
+                &y + &self.weight(&format!("{name}.bias"))
+            } else {
+                y
+            };
             match &self.spec.adapter {
                 Some(adapter) if adapter.covers(name) => &y + &self.adapt(adapter, name, x),
                 _ => y,

@@ -53,7 +53,11 @@ fn scaled(scaling: &Scaling, f: f32) -> f32 {
 pub fn tables(config: &Config, positions: usize) -> [Vec<f32>; 2] {
     let frequencies = frequencies(&config.rope, config.head_dim);
     let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
-    let angles: Vec<f32> = angles.collect();
+    turned(&angles.collect::<Vec<f32>>())
+}
+
+/// Cosines and sines of angles in radians, rounded to f32.
+pub(crate) fn turned(angles: &[f32]) -> [Vec<f32>; 2] {
     [cosine, sine].map(|function| angles.iter().map(|angle| function(*angle)).collect())
 }
 

@@ -19,6 +19,11 @@
 //!
 //! The law that both are for: rows of documents have the logits and the gradients of the documents alone.
 //!
+//! A model that reads images has, where it is asked for, two inputs more: `image_features` f32 (N, H), of which row 0 is
+//! read by no token, so that N is 1 where there is no image; and `image_slots` i32 (B, T), the row that a token takes in
+//! the place of its embedding, 0 of a token of the text. Where its rotary embedding has sections, `positions` are
+//! (3, B, T): each section turns with the frame, the row or the column of a token.
+//!
 //! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et
 //! al., "Efficient Sequence Packing without Cross-contamination" (2021).
 
@@ -34,11 +39,22 @@ pub struct Rows {
     pub positions: bool,
     /// Whether each token belongs to a document of its row, `documents`; else a row is one.
     pub documents: bool,
+    /// Whether some tokens stand for parts of images, [`IMAGE_FEATURES`] and [`IMAGE_SLOTS`].
+    pub images: bool,
 }
+
+/// What images are to the model, f32 (N, H), after a row that no token reads.
+pub const IMAGE_FEATURES: &str = "image_features";
+
+/// The row of these that each token takes, i32 (B, T); 0 of a token of the text.
+pub const IMAGE_SLOTS: &str = "image_slots";
 
 impl Rows {
     /// Packed documents, and sequences with padding on any side: positions and documents.
-    pub const PACKED: Self = Self { positions: true, documents: true };
+    pub const PACKED: Self = Self { positions: true, documents: true, images: false };
+
+    /// The same with images in them.
+    pub const IMAGES: Self = Self { images: true, ..Self::PACKED };
 }
 
 /// What all layers read of a row, computed once.
@@ -61,9 +77,9 @@ impl PerRow {
                 cache: Some(cache),
             };
         }
-        let Rows { positions, documents } = model.spec().rows;
+        let Rows { positions, documents, .. } = model.spec().rows;
         Self {
-            rotary: positions.then(|| rotary(model, &model.tokens("positions"))),
+            rotary: positions.then(|| rotary(model, &given_positions(model))),
             documents: documents.then(|| flat(&model.documents())),
             cache: None,
         }
@@ -89,16 +105,45 @@ impl PerRow {
     }
 }
 
+/// The position of each token, i32 (B, T), or (3, B, T) where each axis has its own.
+fn given_positions(model: &Model) -> Tensor {
+    let [batch, length] = model.batch();
+    match sections(model) {
+        None => model.tokens("positions"),
+        Some(_) => model.input("positions", &Type::new(Dtype::I32, [3.into(), batch, length])),
+    }
+}
+
+fn sections(model: &Model) -> Option<[usize; 3]> {
+    model.spec().config.images.and_then(|images| images.sections)
+}
+
 /// The rows of the rotary tables that the positions name.
 fn rotary(model: &Model, of: &Tensor) -> [Tensor; 2] {
     let Config { positions, head_dim, .. } = model.spec().config;
     let table = Type::new(Dtype::F32, [positions, head_dim / 2]);
     let of_token = |name: &str| {
-        let taken = model.input(name, &table).gather(of); // (B, T, D/2)
+        let table = model.input(name, &table);
+        let taken = match sections(model) {
+            Some(sections) if of.ty().rank() == 3 => by_sections(&table, of, sections),
+            _ => table.gather(of), // (B, T, D/2)
+        };
         let one_head = [taken.dim(0), 1.into(), taken.dim(1), taken.dim(2)];
         taken.cast(model.spec().compute).reshape(one_head)
     };
     model.within("rotary", || rope::NAMES.map(of_token))
+}
+
+/// Of each section the columns of a table (P, D/2) at the positions of its axis, (B, T, D/2).
+fn by_sections(table: &Tensor, positions: &Tensor, sections: [usize; 3]) -> Tensor {
+    let mut first = 0;
+    let of_axis = (0..3).zip(sections).filter(|(_, size)| *size > 0).map(|(axis, size)| {
+        let of = positions.slice(0, axis, axis + 1).reshape([positions.dim(1), positions.dim(2)]);
+        first += size;
+        table.slice(1, (first - size) as i64, first as i64).gather(&of)
+    });
+    let of_axis: Vec<Tensor> = of_axis.collect();
+    table.tape().concat(&of_axis.iter().collect::<Vec<_>>(), 2)
 }
 
 /// A tensor (B, T) as (B * T), and T.

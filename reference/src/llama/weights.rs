@@ -78,6 +78,9 @@ impl Config {
             }
             for (part, outputs, inputs) in self.projections() {
                 specs.push(spec(&of_layer(part), &[outputs, inputs], true));
+                if self.has_bias(part) {
+                    specs.push(spec(&format!("model.layers.{layer}.{part}.bias"), &[outputs], false));
+                }
             }
         }
         specs.push(spec("model.norm.weight", &[self.hidden], false));
@@ -87,6 +90,17 @@ impl Config {
             None => specs.push(spec("lm_head.weight", &table, true)),
         }
         specs
+    }
+
+    /// Whether a projection of a layer, such as `self_attn.q_proj`, adds a bias.
+    pub fn has_bias(&self, part: &str) -> bool {
+        const BIASED: [&str; 3] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+        self.images.is_some_and(|images| images.has_biases) && BIASED.contains(&part)
+    }
+
+    /// The name of a tensor in a checkpoint.
+    fn stored_name(&self, name: &str) -> String {
+        self.images.map_or_else(|| name.to_owned(), |images| format!("{}{name}", images.prefix))
     }
 }
 
@@ -125,7 +139,7 @@ impl Llama {
             if has_new_head && spec.name == SCORE {
                 continue;
             }
-            let storage = storage(&checkpoint, &spec)?;
+            let storage = storage(&checkpoint, &config.stored_name(&spec.name), &spec)?;
             storages.insert(spec.name, storage);
         }
         Ok(Self { config, storages, checkpoint })
@@ -159,7 +173,12 @@ impl Llama {
     pub fn dense<R: Real>(&self, name: &str) -> Result<Option<Array<R>>, Error> {
         match self.storages.get(name) {
             Some(Storage::Nf4 { .. }) => Ok(None),
-            _ => self.checkpoint.tensor(name).map_err(Error::from).and_then(dense).map(Some),
+            _ => self
+                .checkpoint
+                .tensor(&self.config.stored_name(name))
+                .map_err(Error::from)
+                .and_then(dense)
+                .map(Some),
         }
     }
 
@@ -167,7 +186,7 @@ impl Llama {
     ///
     /// Fails where there is none of that name.
     pub fn quantized(&self, name: &str) -> Result<QuantizedTensor<'_>, Error> {
-        Ok(self.checkpoint.nf4(name)?)
+        Ok(self.checkpoint.nf4(&self.config.stored_name(name))?)
     }
 
     /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.
@@ -184,10 +203,11 @@ impl Llama {
             match self.storages.get(&name) {
                 None => {} // a head that is not there yet
                 Some(Storage::Nf4 { .. }) => {
-                    inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?));
+                    let weight = self.checkpoint.nf4_stored(&self.config.stored_name(&name))?;
+                    inputs.extend(stored_parts(&name, &weight));
                 }
                 Some(&Storage::Dense(dtype)) => {
-                    let bytes = self.checkpoint.tensor(&name)?.bytes.into();
+                    let bytes = self.checkpoint.tensor(&self.config.stored_name(&name))?.bytes.into();
                     inputs.push(StoredInput { name, dtype, shape, bytes });
                 }
             }
@@ -206,17 +226,17 @@ fn stored_parts<'a>(name: &str, weight: &nf4::StoredWeight<'a>) -> impl Iterator
 }
 
 /// How a weight is stored, if it is as the model needs it.
-fn storage(checkpoint: &Checkpoint, spec: &TensorSpec) -> Result<Storage, Error> {
-    let tensor = checkpoint.tensor(&spec.name)?;
-    let (storage, got) =
-        if spec.quantizable && (tensor.dtype == Stored::U8 || checkpoint.is_quantized(&spec.name)) {
-            quantized_storage(&checkpoint.nf4(&spec.name)?)
-        } else {
-            (float(tensor.dtype).map(Storage::Dense), tensor.shape.to_vec())
-        };
+fn storage(checkpoint: &Checkpoint, name: &str, spec: &TensorSpec) -> Result<Storage, Error> {
+    let tensor = checkpoint.tensor(name)?;
+    let (storage, got) = if spec.quantizable && (tensor.dtype == Stored::U8 || checkpoint.is_quantized(name))
+    {
+        quantized_storage(&checkpoint.nf4(name)?)
+    } else {
+        (float(tensor.dtype).map(Storage::Dense), tensor.shape.to_vec())
+    };
     let shape = || Error::Shape { got: got.clone(), need: spec.shape.clone() };
     let checked = storage.and_then(|storage| if got == spec.shape { Ok(storage) } else { Err(shape()) });
-    checked.map_err(|fault| fault.of(&spec.name))
+    checked.map_err(|fault| fault.of(name))
 }
 
 fn quantized_storage(weight: &QuantizedTensor) -> (Result<Storage, Error>, Vec<usize>) {

@@ -82,6 +82,7 @@ fn config(shape: &str) -> Option<Config> {
         tied: true,
         quantized: true,
         classifier: None,
+        images: None,
     })
 }
 

@@ -152,6 +152,7 @@ fn llama() -> Spec {
         tied: false,
         quantized: true,
         classifier: None,
+        images: None,
     };
     let nf4 = Storage::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
     let storage = |quantizable: bool| if quantizable { nf4 } else { Storage::Dense(Dtype::F32) };

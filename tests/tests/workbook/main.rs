@@ -93,6 +93,7 @@ mod template;
 mod text;
 mod tools;
 mod transcription;
+mod vision;
 mod walls;
 mod weights;
 mod written;

@@ -319,7 +319,7 @@ fn counted_positions_and_one_document_change_nothing() {
     let want = wide(&interpret(&model.backward(Rows::default()), &plain).expect("it runs"));
     for (positions, documents) in [(true, false), (false, true), (true, true)] {
         let values = if positions { &values } else { &plain };
-        let graph = model.backward(Rows { positions, documents });
+        let graph = model.backward(Rows { positions, documents, ..Rows::default() });
         let got = wide(&interpret(&graph, values).expect("it runs"));
         got.iter().zip(&want).for_each(|(got, want)| near("loss or gradient", got, want, 1e-14));
     }

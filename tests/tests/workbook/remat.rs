@@ -53,6 +53,7 @@ impl Model {
             tied: false,
             quantized: self.quantized,
             classifier: None,
+            images: None,
         }
     }
 

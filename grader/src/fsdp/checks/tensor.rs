@@ -46,6 +46,7 @@ fn spec() -> Spec {
         tied: false,
         quantized: false,
         classifier: None,
+        images: None,
     };
     let storages = config.tensor_specs().into_iter().map(|spec| (spec.name, Storage::Dense(Dtype::F32)));
     Spec {

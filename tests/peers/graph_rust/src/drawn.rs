@@ -38,6 +38,7 @@ impl Drawn {
             tied: false,
             quantized: true,
             classifier: None,
+            images: None,
         };
         let targets = lora::Targets::AllLinear;
         let lora = lora::Config::new(8, 16.0, targets);
