@@ -3,10 +3,10 @@
 //! ```text
 //! a Llama             OUTPUT               with its adapter merged, if one is given; NF4 weights are decoded first
 //! --only-adapter      OUTPUT               the adapter alone: lora_a and lora_b of each weight
-//! sees images         OUTPUT, projector    the language model, and what sees: mmproj-OUTPUT or --projector FILE
+//! sees images         OUTPUT, projector    the language model, and what sees: mmproj-OUTPUT, or --projector FILE
 //! ```
 //!
-//! Files are complete or not there. One that exists stays, but for `--overwrite`.
+//! A file is complete or not there, and of two both or none. One that exists stays, but for `--overwrite`.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -21,6 +21,7 @@ use reference::graph::interpret::Values;
 use reference::llama::{Llama, Storage, hub};
 use reference::lora::{self, Adapter};
 
+use super::projector::Seeing;
 use super::{Export, Stored, is_untied, vocabulary, with_adapter};
 use crate::output::{Failure, print};
 
@@ -40,6 +41,9 @@ pub(super) struct Flags {
     /// What readers call the pattern that the tokenizer cuts texts by, if it is none that is known here
     #[arg(long, value_name = "NAME", requires = "gguf")]
     pre: Option<String>,
+    /// The file of what sees [default: mmproj-OUTPUT, beside it]
+    #[arg(long, value_name = "FILE", requires = "gguf", conflicts_with = "only_adapter")]
+    projector: Option<PathBuf>,
     /// Replaces a file that exists
     #[arg(long, requires = "gguf")]
     overwrite: bool,
@@ -73,17 +77,58 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     let adapter = export.adapter.as_ref().map(|adapter| Adapter::open(adapter, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;
     let stored = export.dtype.unwrap_or(Stored::Float16).into();
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = TextModel { name, architecture: Architecture::Llama, config: model.config.clone(), stored };
+    let text = text_model(&folder, &model, stored);
     if let Some(adapter) = adapter.as_ref().filter(|_| flags.only_adapter) {
         return only_adapter(&export.into, &text, adapter);
     }
+    let seeing = match (&model.config.images, &flags.projector) {
+        (Some(_), _) => Some((projector_path(export)?, Seeing::open(&folder, &text.name, stored)?)),
+        (None, None) => None,
+        (None, Some(_)) => {
+            let reason = "--projector: expected a model that reads images, found one of texts alone";
+            return Err(Failure::Usage(format!("{}: {reason}", export.model)));
+        }
+    };
     let tokenizer = flags.tokenizer.as_deref().unwrap_or(&folder);
     let keys = vocabulary::keys(tokenizer, model.config.vocab, flags.pre.as_deref())?;
     let source = Merged::new(&model, adapter.as_ref());
-    let written = to_file(&export.into, Model::Text(&text), &source, &keys)?;
-    print(&said(&export.into, &written, stored));
+    let mut said = String::new();
+    // the first file takes its place when the second has: neither is there alone
+    to_file(&export.into, Model::Text(&text), &source, &keys, |written| {
+        said += &report(&export.into, &written, stored);
+        if let Some((path, Seeing { projector, tensors })) = &seeing {
+            to_file(path, Model::Projector(projector), tensors, &[], |written| {
+                said += &report(path, &written, stored);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })
+    .map_err(|fault| fault.at(&export.into))?;
+    print(&said);
     Ok(0)
+}
+
+/// The language model as it is written.
+fn text_model(folder: &Path, model: &Llama, stored: TensorType) -> TextModel {
+    let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
+    let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let sections = model.config.images.and_then(|images| images.sections);
+    let architecture = sections.map_or(Architecture::Llama, |sections| Architecture::Qwen2Vl { sections });
+    TextModel { name, architecture, config: model.config.clone(), stored }
+}
+
+/// Where the file of what sees goes.
+fn projector_path(export: &Export) -> Result<PathBuf, Failure> {
+    let name = export.into.file_name().unwrap_or_default().to_string_lossy();
+    let beside = || export.into.with_file_name(format!("mmproj-{name}"));
+    let path = export.gguf.projector.clone().unwrap_or_else(beside);
+    if path == export.into {
+        let reason = "--projector: expected a file of its own, found that of the language model";
+        return Err(Failure::Usage(format!("{}: {reason}", path.display())));
+    }
+    is_free(&path, export.gguf.overwrite)?;
+    Ok(path)
 }
 
 /// That a file may be written.
@@ -99,6 +144,8 @@ fn is_free(path: &Path, overwrite: bool) -> Result<(), Failure> {
 enum Fault {
     Io(std::io::Error),
     Export(challenges::issues::gguf::Error),
+    /// Of another file.
+    Other(Failure),
 }
 
 impl From<std::io::Error> for Fault {
@@ -112,27 +159,27 @@ impl Fault {
         match self {
             Fault::Io(error) => Failure::fault(path, error),
             Fault::Export(error) => Failure::Usage(format!("{}: {error}", path.display())),
+            Fault::Other(failure) => failure,
         }
     }
 }
 
+/// Writes one of a model's files; `then` is done before it takes its place, and keeps it away if it fails.
 fn to_file(
     path: &Path,
     model: Model<'_>,
     source: &dyn Source,
     keys: &[(String, Value)],
-) -> Result<Written, Failure> {
-    let mut written = Written::default();
+    then: impl FnOnce(Written) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let fill = |file: &mut BufWriter<File>| {
-        written = write(&Solution, model, source, keys, file).map_err(Fault::Export)?;
-        Ok(())
+        then(write(&Solution, model, source, keys, file).map_err(Fault::Export)?)
     };
-    atomic_write::write_by(path, fill).map_err(|fault: Fault| fault.at(path))?;
-    Ok(written)
+    atomic_write::write_by(path, fill).map_err(|fault: Fault| Fault::Other(fault.at(path)))
 }
 
 /// What is said of a file that was written.
-fn said(path: &Path, written: &Written, stored: TensorType) -> String {
+fn report(path: &Path, written: &Written, stored: TensorType) -> String {
     let mut said = format!("{}: {} tensors\n", path.display(), written.tensors);
     if let Some(first) = written.not_whole_blocks.first() {
         let count = written.not_whole_blocks.len();

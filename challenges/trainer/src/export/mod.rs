@@ -14,6 +14,7 @@
 //! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
 
 mod gguf;
+mod projector;
 mod vocabulary;
 
 use std::collections::BTreeMap;

@@ -45,6 +45,9 @@ const EPS: f64 = 1e-6;
 const MOST: i64 = 1 << 24;
 
 impl Qwen {
+    /// What its norms add to a variance.
+    pub const EPS: f64 = EPS;
+
     pub(in crate::vision) fn of(fields: &Fields, most: usize) -> Result<Self, Error> {
         fields.only("hidden_act", "quick_gelu")?;
         for colours in ["in_channels", "in_chans"] {
