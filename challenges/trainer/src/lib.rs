@@ -23,6 +23,7 @@ mod decoder;
 mod export;
 pub mod files;
 pub mod generate;
+mod gguf_tokenizer;
 pub mod markers;
 mod output;
 pub mod repair;

@@ -74,10 +74,12 @@ pub enum Scaling {
         /// Sequence length of the first training, in tokens.
         original: usize,
     },
+    /// Each is divided by a factor of its own, as a GGUF file gives them.
+    Factors(Vec<f32>),
 }
 
 /// No model comes near: what is larger is a damaged file.
-const LARGEST: usize = 1 << 24;
+pub(super) const LARGEST: usize = 1 << 24;
 
 impl Config {
     /// Reads a `config.json`.

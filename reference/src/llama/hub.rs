@@ -25,6 +25,13 @@ pub fn find(model: &str) -> Result<PathBuf, Error> {
     find_in(&cache(), model)
 }
 
+/// A GGUF file, if that is what was given: a file whose name ends so.
+pub fn gguf(model: &str) -> Option<&Path> {
+    let path = Path::new(model);
+    let ends_so = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    (ends_so && path.is_file()).then_some(path)
+}
+
 /// The folder of a repository in a given cache.
 pub fn find_in(cache: &Path, repository: &str) -> Result<PathBuf, Error> {
     let (org, name) = split(repository).ok_or_else(|| Error::NoSuchModel { given: repository.to_owned() })?;

@@ -21,6 +21,7 @@ mod config;
 mod decode;
 mod error;
 mod fields;
+mod gguf;
 pub mod hub;
 mod images;
 mod model;

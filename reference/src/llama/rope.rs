@@ -26,14 +26,15 @@ pub fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
         let exponent = (2 * i) as f32 / head_dim as f32;
         1.0 / f64::from(rope.theta as f32).powf(f64::from(exponent)) as f32
     };
-    (0..head_dim / 2).map(plain).map(|frequency| scaled(&rope.scaling, frequency)).collect()
+    (0..head_dim / 2).map(|i| scaled(&rope.scaling, i, plain(i))).collect()
 }
 
-/// One frequency f, changed. A division of a number by a tensor is one by its reciprocal in torch, and so it is here.
-fn scaled(scaling: &Scaling, f: f32) -> f32 {
+/// Frequency i, f, changed. A division of a number by a tensor is one by its reciprocal in torch, and so it is here.
+fn scaled(scaling: &Scaling, i: usize, f: f32) -> f32 {
     match *scaling {
         Scaling::None => f,
         Scaling::Linear { factor } => f / factor as f32,
+        Scaling::Factors(ref factors) => f / factors.get(i).copied().unwrap_or(1.0),
         Scaling::Llama3 { factor, low, high, original } => {
             let original = original as f64;
             let wave = (1.0 / f) * (2.0 * PI) as f32; // positions per turn

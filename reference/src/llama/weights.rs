@@ -7,8 +7,9 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
 
+use super::gguf::GgufWeights;
 use super::{Config, Error, Rows, Spec, hub};
-use crate::checkpoint::{Checkpoint, Tensor};
+use crate::checkpoint::{self, Checkpoint, Tensor};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
 use crate::nf4::{self, Layout, PartValues, QuantizedTensor};
@@ -49,7 +50,14 @@ pub struct Llama {
     /// Its sizes and settings.
     pub config: Config,
     storages: Storages,
-    checkpoint: Checkpoint,
+    files: Files,
+}
+
+/// Where the weights are.
+#[derive(Debug)]
+enum Files {
+    Safetensors(Checkpoint),
+    Gguf(GgufWeights),
 }
 
 /// An input of a model's graphs, as its checkpoint stores it.
@@ -112,11 +120,16 @@ fn spec(name: &str, shape: &[usize], quantizable: bool) -> TensorSpec {
 }
 
 impl Llama {
-    /// Opens a folder with a `config.json` and safetensors files, or a repository in the local cache ([`hub::find`]).
+    /// Opens a folder with a `config.json` and safetensors files, a repository in the local cache ([`hub::find`]), or a
+    /// GGUF file ([`hub::gguf`]).
     ///
     /// Fails as [`Config::read`] and [`Checkpoint::open`] do, and where a weight that the model needs is missing, has
     /// another shape or type, or a quantisation state that cannot be decoded. Nothing is decoded yet.
     pub fn open(model: &str) -> Result<Self, Error> {
+        if let Some(path) = hub::gguf(model) {
+            let (config, storages, weights) = GgufWeights::open(path)?;
+            return Ok(Self { config, storages, files: Files::Gguf(weights) });
+        }
         let folder = hub::find(model)?;
         Self::of(&folder, Config::read(&folder.join("config.json"))?, false)
     }
@@ -142,7 +155,7 @@ impl Llama {
             let storage = storage(&checkpoint, &config.stored_name(&spec.name), &spec)?;
             storages.insert(spec.name, storage);
         }
-        Ok(Self { config, storages, checkpoint })
+        Ok(Self { config, storages, files: Files::Safetensors(checkpoint) })
     }
 
     /// Whether it is a classifier whose checkpoint has no head.
@@ -173,12 +186,12 @@ impl Llama {
     pub fn dense<R: Real>(&self, name: &str) -> Result<Option<Array<R>>, Error> {
         match self.storages.get(name) {
             Some(Storage::Nf4 { .. }) => Ok(None),
-            _ => self
-                .checkpoint
-                .tensor(&self.config.stored_name(name))
-                .map_err(Error::from)
-                .and_then(dense)
-                .map(Some),
+            _ => match &self.files {
+                Files::Safetensors(checkpoint) => {
+                    Ok(Some(dense(checkpoint.tensor(&self.config.stored_name(name))?)?))
+                }
+                Files::Gguf(weights) => weights.dense(&self.tensor_spec(name)?).map(Some),
+            },
         }
     }
 
@@ -186,7 +199,16 @@ impl Llama {
     ///
     /// Fails where there is none of that name.
     pub fn quantized(&self, name: &str) -> Result<QuantizedTensor<'_>, Error> {
-        Ok(self.checkpoint.nf4(&self.config.stored_name(name))?)
+        match &self.files {
+            Files::Safetensors(checkpoint) => Ok(checkpoint.nf4(&self.config.stored_name(name))?),
+            Files::Gguf(_) => Err(Error::from(checkpoint::Error::MissingTensor).of(name)),
+        }
+    }
+
+    /// The weight of a name.
+    fn tensor_spec(&self, name: &str) -> Result<TensorSpec, Error> {
+        let spec = self.config.tensor_specs().into_iter().find(|spec| spec.name == name);
+        spec.ok_or_else(|| Error::from(checkpoint::Error::MissingTensor).of(name))
     }
 
     /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.
@@ -199,16 +221,17 @@ impl Llama {
     /// dense weight is one input; a quantised one is as many as it has parts.
     pub fn stored(&self) -> Result<Vec<StoredInput<'_>>, Error> {
         let mut inputs = Vec::new();
-        for TensorSpec { name, shape, .. } in self.config.tensor_specs() {
-            match self.storages.get(&name) {
-                None => {} // a head that is not there yet
-                Some(Storage::Nf4 { .. }) => {
-                    let weight = self.checkpoint.nf4_stored(&self.config.stored_name(&name))?;
-                    inputs.extend(stored_parts(&name, &weight));
+        for spec in self.config.tensor_specs() {
+            match (self.storages.get(&spec.name), &self.files) {
+                (None, _) => {} // a head that is not there yet
+                (Some(_), Files::Gguf(weights)) => inputs.push(weights.stored(&spec)?),
+                (Some(Storage::Nf4 { .. }), Files::Safetensors(checkpoint)) => {
+                    let weight = checkpoint.nf4_stored(&self.config.stored_name(&spec.name))?;
+                    inputs.extend(stored_parts(&spec.name, &weight));
                 }
-                Some(&Storage::Dense(dtype)) => {
-                    let bytes = self.checkpoint.tensor(&self.config.stored_name(&name))?.bytes.into();
-                    inputs.push(StoredInput { name, dtype, shape, bytes });
+                (Some(&Storage::Dense(dtype)), Files::Safetensors(checkpoint)) => {
+                    let bytes = checkpoint.tensor(&self.config.stored_name(&spec.name))?.bytes.into();
+                    inputs.push(StoredInput { name: spec.name, dtype, shape: spec.shape, bytes });
                 }
             }
         }
@@ -256,7 +279,7 @@ pub(crate) fn dense<R: Real>(tensor: Tensor) -> Result<Array<R>, Error> {
 }
 
 /// Stored elements as numbers.
-fn array<R: Real>(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Array<R> {
+pub(super) fn array<R: Real>(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Array<R> {
     let (twos, fours) = (|| bytes.as_chunks().0.iter(), || bytes.as_chunks().0.iter());
     let halves = |value: fn([u8; 2]) -> f32| twos().map(move |two| f64::from(value(*two)));
     match dtype {

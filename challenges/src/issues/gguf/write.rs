@@ -12,6 +12,7 @@ use reference::checkpoint::{
     gguf::{Content, TensorType, Value, Writer},
 };
 use reference::issues::gguf::stored_as;
+use reference::llama::Scaling;
 
 use super::{Gguf, Part, Piece, Projector, TextModel};
 
@@ -118,7 +119,10 @@ impl Model<'_> {
     /// The factors of a language model's frequencies, if it has some.
     fn factors(&self, steps: &dyn Gguf) -> Option<Vec<f32>> {
         match self {
-            Model::Text(TextModel { config, .. }) => steps.rope_factors(&config.rope, config.head_dim),
+            Model::Text(TextModel { config, .. }) => match &config.rope.scaling {
+                Scaling::Factors(factors) => Some(factors.clone()), // of a file that was read
+                _ => steps.rope_factors(&config.rope, config.head_dim),
+            },
             Model::Projector(_) => None,
         }
     }

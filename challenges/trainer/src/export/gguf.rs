@@ -23,6 +23,7 @@ use reference::lora::{self, Adapter};
 
 use super::projector::Seeing;
 use super::{Export, Stored, is_untied, vocabulary, with_adapter};
+use crate::gguf_tokenizer;
 use crate::output::{Failure, print};
 
 /// The flags of a GGUF file.
@@ -68,7 +69,7 @@ impl From<Stored> for TensorType {
 pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     let flags = &export.gguf;
     is_free(&export.into, flags.overwrite)?;
-    let folder = hub::find(&export.model).map_err(Failure::usage)?;
+    let folder = gguf_tokenizer::folder(&export.model)?;
     let model = Llama::open(&export.model).map_err(Failure::usage)?;
     if model.config.classifier.is_some() {
         let reason = "expected a model that predicts the next token, found a classifier";
@@ -77,7 +78,7 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     let adapter = export.adapter.as_ref().map(|adapter| Adapter::open(adapter, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;
     let stored = export.dtype.unwrap_or(Stored::Float16).into();
-    let text = text_model(&folder, &model, stored);
+    let text = text_model(hub::gguf(&export.model).unwrap_or(&folder), &model, stored);
     if let Some(adapter) = adapter.as_ref().filter(|_| flags.only_adapter) {
         return only_adapter(&export.into, &text, adapter);
     }
@@ -109,10 +110,11 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The language model as it is written.
-fn text_model(folder: &Path, model: &Llama, stored: TensorType) -> TextModel {
-    let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
-    let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// The language model as it is written: by the name of its folder, or of its file without the ending.
+fn text_model(from: &Path, model: &Llama, stored: TensorType) -> TextModel {
+    let whole = from.canonicalize().unwrap_or_else(|_| from.into());
+    let name = if from.is_file() { whole.file_stem() } else { whole.file_name() };
+    let name = name.unwrap_or_default().to_string_lossy().into_owned();
     let sections = model.config.images.and_then(|images| images.sections);
     let architecture = sections.map_or(Architecture::Llama, |sections| Architecture::Qwen2Vl { sections });
     TextModel { name, architecture, config: model.config.clone(), stored }

@@ -28,7 +28,7 @@ use crate::output::Failure;
 
 /// Patterns that cut a text, and their names: the regular expressions that stand in the `tokenizer.json` of Llama 3 and
 /// of Qwen 2.
-const PATTERNS: [(&str, &str); 2] = [
+pub(crate) const PATTERNS: [(&str, &str); 2] = [
     (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         "llama-bpe",

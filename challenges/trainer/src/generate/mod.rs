@@ -21,6 +21,7 @@ use reference::llama::{Llama, hub};
 use reference::lora::Adapter;
 use serde_json::json;
 
+use crate::gguf_tokenizer;
 use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
@@ -108,8 +109,12 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
             "{name}: expected a model that predicts the next token, found a classifier"
         )));
     }
-    let folder = hub::find(&generate.model).map_err(Failure::usage)?;
-    let tokenizer = generate.tokenizer.clone().unwrap_or_else(|| folder.clone());
+    let own = || gguf_tokenizer::folder(&generate.model);
+    let (folder, tokenizer) = match (&generate.tokenizer, hub::gguf(&generate.model)) {
+        (Some(given), Some(_)) => (given.clone(), given.clone()),
+        (Some(given), None) => (own()?, given.clone()),
+        (None, _) => own().map(|folder| (folder.clone(), folder))?,
+    };
     let prompt = Prompt::read(&generate.prompt, &tokenizer, model.config.vocab)?;
     let adapter = generate.adapter.as_ref().map(|folder| Adapter::open(folder, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;

@@ -28,6 +28,7 @@ use toml::{Table, Value};
 use super::objective::Goal;
 use super::paths::Lookup;
 use super::yaml;
+use crate::gguf_tokenizer;
 use crate::output::Failure;
 
 /// The largest rank that an adapter's file may have.
@@ -1129,10 +1130,13 @@ impl Config {
         self.output_dir.clone().into()
     }
 
-    /// The folder of the model.
+    /// The folder of the model, or its GGUF file.
     ///
     /// Fails where there is none, with the places where it was looked for.
     pub fn model_folder(&self) -> Result<PathBuf, Failure> {
+        if let Some(file) = llama::hub::gguf(&self.model_name_or_path) {
+            return Ok(file.into());
+        }
         let found = llama::hub::find(&self.model_name_or_path);
         found.map_err(|error| self.lookup.explain("model_name_or_path", error))
     }
@@ -1141,7 +1145,12 @@ impl Config {
     ///
     /// Fails as [`Self::model_folder`] does.
     pub fn tokenizer_folder(&self) -> Result<PathBuf, Failure> {
-        let Some(name) = &self.tokenizer_name_or_path else { return self.model_folder() };
+        let Some(name) = &self.tokenizer_name_or_path else {
+            return match llama::hub::gguf(&self.model_name_or_path) {
+                Some(_) => gguf_tokenizer::folder(&self.model_name_or_path),
+                None => self.model_folder(),
+            };
+        };
         llama::hub::find(name).map_err(|error| self.lookup.explain("tokenizer_name_or_path", error))
     }
 }

@@ -156,7 +156,7 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
                 .flatten()
                 .flatten()
                 .any(|entry| entry.path().extension().is_some_and(|end| end == "safetensors"));
-            if has_weights {
+            if has_weights || folder.is_file() {
                 return Err(error);
             }
             let model = super::sizes(config, &folder.join("config.json"))?;

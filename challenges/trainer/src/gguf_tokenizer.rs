@@ -1,0 +1,281 @@
+//! The tokenizer of a GGUF file as the files of a folder, which is what all else here reads.
+//!
+//! ```text
+//! tokenizer.ggml.tokens, .token_type, .merges or .scores   -> tokenizer.json
+//! .bos_token_id, .eos_token_id, .. -> tokens by name        -> tokenizer_config.json, generation_config.json
+//! tokenizer.chat_template                                  -> chat_template.jinja
+//! ```
+//!
+//! The folder is in the system's temporary one, under a name made of what is in it, and written each time.
+//!
+//! Sources: as [`export`](crate::export)'s; the `tokenizer.json` of Llama 2, Llama 3, Qwen 2 and GPT-2.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use reference::atomic_write;
+use reference::checkpoint::gguf::{Array, Gguf, Value};
+use reference::llama::hub;
+use serde_json::{Map, Value as Json, json};
+use sha2::{Digest, Sha256};
+
+use crate::export::PATTERNS;
+use crate::output::Failure;
+
+/// The folder whose tokenizer a model has: the model's own, or one made of a GGUF file's keys.
+pub(crate) fn folder(model: &str) -> Result<PathBuf, Failure> {
+    match hub::gguf(model) {
+        None => hub::find(model).map_err(Failure::usage),
+        Some(path) => unpacked(path),
+    }
+}
+
+/// Writes the files of a GGUF file's tokenizer.
+fn unpacked(path: &Path) -> Result<PathBuf, Failure> {
+    let file = Gguf::open(path).map_err(Failure::usage)?;
+    let files = Keys(&file).files().map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
+    let mut digest = Sha256::new();
+    files.iter().for_each(|(name, text)| digest.update(format!("{name}\n{}\n{text}\n", text.len())));
+    let mut name = "warpbook-tokenizer-".to_owned();
+    digest.finalize().iter().take(16).for_each(|byte| write!(name, "{byte:02x}").expect("a text"));
+    let folder = std::env::temp_dir().join(name);
+    for (name, text) in files {
+        let path = folder.join(name);
+        atomic_write::write(&path, text.as_bytes()).map_err(|error| Failure::fault(&path, error))?;
+    }
+    Ok(folder)
+}
+
+/// What a token is, by its number: those that are no ordinary text.
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+const ADDED: i32 = 4;
+const UNUSED: i32 = 5;
+
+/// The pattern of GPT-2 that cuts a text, with digits one by one or not, and those of a regular expression.
+const BYTE_LEVEL: [&str; 2] = ["gpt-2", "smollm"];
+
+/// The keys of a tokenizer.
+struct Keys<'f>(&'f Gguf);
+
+impl Keys<'_> {
+    fn files(&self) -> Result<Vec<(&'static str, String)>, String> {
+        let tokens = self.tokens()?;
+        let kinds = self.kinds(tokens.len())?;
+        let model = match self.text("model")? {
+            "gpt2" => self.byte_level(tokens, &kinds)?,
+            "llama" => self.by_scores(tokens, &kinds)?,
+            other => {
+                let need =
+                    "expected \"gpt2\" or \"llama\"; --tokenizer DIR names a folder with a tokenizer.json";
+                return Err(format!("tokenizer.ggml.model: {need}, found {other:?}"));
+            }
+        };
+        let named = self.named(tokens)?;
+        let mut generation = Map::new();
+        if let Some(Value::U32(id)) = self.get("eos_token_id") {
+            generation.insert("eos_token_id".into(), json!(id));
+        }
+        let mut files = vec![
+            ("tokenizer.json", model.to_string()),
+            ("tokenizer_config.json", Json::Object(named).to_string()),
+            ("generation_config.json", Json::Object(generation).to_string()),
+        ];
+        if let Some(template) = self.0.value("tokenizer.chat_template").and_then(Value::text) {
+            files.push(("chat_template.jinja", template.to_owned()));
+        }
+        Ok(files)
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.0.value(&format!("tokenizer.ggml.{key}"))
+    }
+
+    fn text(&self, key: &str) -> Result<&str, String> {
+        let value = self.get(key);
+        value.and_then(Value::text).ok_or_else(|| wrong(key, value, "a text"))
+    }
+
+    fn is(&self, key: &str, usual: bool) -> Result<bool, String> {
+        match self.get(key) {
+            None => Ok(usual),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            other => Err(wrong(key, other, "true or false")),
+        }
+    }
+
+    fn tokens(&self) -> Result<&[String], String> {
+        match self.get("tokens") {
+            Some(Value::Array(Array::String(tokens))) => Ok(tokens),
+            other => Err(wrong("tokens", other, "a list of texts")),
+        }
+    }
+
+    /// What each token is; ordinary, if the file does not say.
+    fn kinds(&self, count: usize) -> Result<Vec<i32>, String> {
+        match self.get("token_type") {
+            None => Ok(vec![1; count]),
+            Some(Value::Array(Array::I32(kinds))) if kinds.len() == count => Ok(kinds.clone()),
+            other => Err(wrong("token_type", other, &format!("{count} numbers"))),
+        }
+    }
+
+    /// A token that a key names.
+    fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<&'t str>, String> {
+        let key = format!("{key}_token_id");
+        let Some(value) = self.get(&key) else { return Ok(None) };
+        let token = value.whole().and_then(|id| tokens.get(usize::try_from(id).ok()?));
+        let need = format!("a number below {}", tokens.len());
+        token.map(|token| Some(token.as_str())).ok_or_else(|| wrong(&key, Some(value), &need))
+    }
+
+    fn named(&self, tokens: &[String]) -> Result<Map<String, Json>, String> {
+        let mut all = Map::new();
+        for (key, name) in [("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")] {
+            if let Some(token) = self.token(key, tokens)? {
+                all.insert(format!("{name}_token"), json!(token));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Byte-level BPE: tokens and merges as they are.
+    fn byte_level(&self, tokens: &[String], kinds: &[i32]) -> Result<Json, String> {
+        let merges = match self.get("merges") {
+            Some(Value::Array(Array::String(merges))) => merges,
+            other => return Err(wrong("merges", other, "a list of texts")),
+        };
+        let pair = |merge: &String| merge.split_once(' ').map(|(a, b)| json!([a, b]));
+        let merges: Option<Vec<Json>> = merges.iter().map(pair).collect();
+        let merges = merges.ok_or("tokenizer.ggml.merges: expected two tokens with a space between them")?;
+        let pre = self.text("pre")?;
+        let bytes = |has_pattern: bool| {
+            json!({
+                "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": has_pattern,
+            })
+        };
+        let cut = match (pre, PATTERNS.iter().find(|(_, name)| *name == pre)) {
+            ("gpt-2", _) => bytes(true),
+            ("smollm", _) => json!({"type": "Sequence", "pretokenizers": [
+                {"type": "Digits", "individual_digits": true}, bytes(true),
+            ]}),
+            (_, Some((pattern, _))) => json!({"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false}, bytes(false),
+            ]}),
+            (_, None) => {
+                let known: Vec<&str> = BYTE_LEVEL.into_iter().chain(PATTERNS.map(|(_, name)| name)).collect();
+                return Err(format!(
+                    "tokenizer.ggml.pre: expected one of {known:?}, found {pre:?}; --tokenizer DIR names a folder with \
+                     a tokenizer.json"
+                ));
+            }
+        };
+        let model = json!({
+            "type": "BPE", "byte_fallback": false, "ignore_merges": pre == "llama-bpe",
+            "vocab": vocab(tokens, kinds), "merges": merges,
+        });
+        self.whole(
+            tokens,
+            kinds,
+            json!({
+                "pre_tokenizer": cut, "decoder": bytes(true), "model": model,
+            }),
+        )
+    }
+
+    /// BPE by scores: of every way to make a token of two, the one whose token has the largest score is merged first.
+    fn by_scores(&self, tokens: &[String], kinds: &[i32]) -> Result<Json, String> {
+        let scores = match self.get("scores") {
+            Some(Value::Array(Array::F32(scores))) if scores.len() == tokens.len() => scores,
+            other => return Err(wrong("scores", other, &format!("{} numbers", tokens.len()))),
+        };
+        let known: HashMap<&str, usize> = plain(tokens, kinds).collect();
+        let mut merges = Vec::new();
+        for (token, id) in plain(tokens, kinds) {
+            for (at, _) in token.char_indices().skip(1) {
+                let (a, b) = token.split_at(at);
+                if let (Some(left), Some(right)) = (known.get(a), known.get(b)) {
+                    merges.push((-scores[id], id, *left, *right));
+                }
+            }
+        }
+        merges.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
+        let merges: Vec<Json> =
+            merges.into_iter().map(|(_, _, left, right)| json!([tokens[left], tokens[right]])).collect();
+        let unknown = kinds.iter().position(|kind| *kind == UNKNOWN).map(|id| tokens[id].as_str());
+        let mut steps = vec![json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"})];
+        let mut decoders = vec![
+            json!({"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}),
+            json!({"type": "ByteFallback"}),
+            json!({"type": "Fuse"}),
+        ];
+        if self.is("add_space_prefix", true)? {
+            steps.insert(0, json!({"type": "Prepend", "prepend": "\u{2581}"}));
+            decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+        }
+        let model = json!({
+            "type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": unknown,
+            "vocab": vocab(tokens, kinds), "merges": merges,
+        });
+        self.whole(
+            tokens,
+            kinds,
+            json!({
+                "normalizer": {"type": "Sequence", "normalizers": steps},
+                "decoder": {"type": "Sequence", "decoders": decoders},
+                "model": model,
+            }),
+        )
+    }
+
+    /// The rest of a `tokenizer.json`: what is added, and what is put around a text.
+    fn whole(&self, tokens: &[String], kinds: &[i32], mut json: Json) -> Result<Json, String> {
+        let is_added = |kind: i32| [UNKNOWN, CONTROL, ADDED].contains(&kind);
+        let added = tokens.iter().zip(kinds).enumerate().filter(|(_, (_, kind))| is_added(**kind));
+        let added = added.map(|(id, (token, kind))| {
+            json!({
+                "id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": *kind != ADDED,
+            })
+        });
+        json["version"] = json!("1.0");
+        json["added_tokens"] = added.collect();
+        let is_scored = self.text("model")? == "llama";
+        let mut around = vec![json!({"Sequence": {"id": "A", "type_id": 0}})];
+        let mut special = Map::new();
+        for (key, usual, at) in [("bos", is_scored, 0), ("eos", false, 1)] {
+            let Some(token) = self.token(key, tokens)? else { continue };
+            if self.is(&format!("add_{key}_token"), usual)? {
+                let id = tokens.iter().position(|own| own == token);
+                around.insert(at * around.len(), json!({"SpecialToken": {"id": token, "type_id": 0}}));
+                special.insert(token.into(), json!({"id": token, "ids": [id], "tokens": [token]}));
+            }
+        }
+        if !special.is_empty() {
+            let pair = [around.clone(), vec![json!({"Sequence": {"id": "B", "type_id": 0}})]].concat();
+            json["post_processor"] = json!({
+                "type": "TemplateProcessing", "single": around, "pair": pair, "special_tokens": special,
+            });
+        }
+        Ok(json)
+    }
+}
+
+/// The tokens that texts are made of, with their numbers.
+fn plain<'t>(tokens: &'t [String], kinds: &'t [i32]) -> impl Iterator<Item = (&'t str, usize)> {
+    let is_plain = |kind: i32| ![CONTROL, ADDED, UNUSED].contains(&kind);
+    let all = tokens.iter().zip(kinds).enumerate();
+    all.filter(move |(_, (_, kind))| is_plain(**kind)).map(|(id, (token, _))| (token.as_str(), id))
+}
+
+/// Every token with its number, added ones too: the library numbers those anew that are not here.
+fn vocab(tokens: &[String], kinds: &[i32]) -> Map<String, Json> {
+    let used = tokens.iter().zip(kinds).enumerate().filter(|(_, (_, kind))| **kind != UNUSED);
+    used.map(|(id, (token, _))| (token.clone(), json!(id))).collect()
+}
+
+fn wrong(key: &str, got: Option<&Value>, need: &str) -> String {
+    let got = got.map_or("none".into(), ToString::to_string);
+    format!("tokenizer.ggml.{key}: expected {need}, found {got}")
+}
