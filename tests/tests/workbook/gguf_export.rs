@@ -12,7 +12,8 @@ use reference::checkpoint::gguf::{
     Array, Content, Gguf, GgufTensor, TensorType, Value, Writer, dequantize, quantize,
 };
 use reference::issues::gguf::{
-    Architecture, TextModel, rope_factors, rotary_rows, stored_as, text_keys, text_tensor,
+    Activation, Architecture, Piece, Projector, TextModel, Tower, projector_keys, projector_tensors,
+    rope_factors, rotary_rows, stored_as, text_keys, text_tensor,
 };
 use reference::llama::{Llama, SCORE};
 use reference::lora;
@@ -376,6 +377,10 @@ fn the_public_package_reads_the_same() {
     golden.exported("nf4", "nf4.gguf", &["--adapter", &adapter]);
     golden.exported("dense", "alone.gguf", &["--adapter", &adapter, "--only-adapter"]);
     files.extend(["nf4.gguf", "alone.gguf"].map(|name| golden.out.path().join(name)));
+    let vision = golden::find_archive("open-vlm.tgz");
+    files.extend(
+        vision.iter().flat_map(|folder| [seeing(folder, "qwen2vl"), seeing(folder, "llava")]).flatten(),
+    );
     let Some(answers) = of_package(&files) else { return };
     for (path, found) in files.iter().zip(answers) {
         let own = opened(path);
@@ -395,6 +400,96 @@ fn the_public_package_reads_the_same() {
             }
         }
     }
+}
+
+/// The two files of a golden model that reads images, in f32.
+fn seeing(folder: &TempDir, name: &str) -> [PathBuf; 2] {
+    let model = folder.path().join("open-vlm").join(name);
+    let file = format!("{name}.gguf");
+    exported(folder.path(), &[&text(&model), &file, "--dtype", "float32"]);
+    [file.clone(), format!("mmproj-{file}")].map(|name| folder.path().join(name))
+}
+
+/// What sees in a golden model, as its settings say.
+fn projector(name: &str) -> Projector {
+    let is_qwen = name == "qwen2vl";
+    Projector {
+        name: name.into(),
+        tower: if is_qwen { Tower::Qwen2Vl { merge: 2 } } else { Tower::Llava { feature_layer: 2 } },
+        image_size: if is_qwen { 560 } else { 56 },
+        patch_size: 14,
+        hidden: 32,
+        intermediate: 96,
+        layers: if is_qwen { 2 } else { 3 },
+        heads: 4,
+        norm_eps: if is_qwen { 1e-6 } else { 1e-5 },
+        output: 64,
+        activation: Activation::QuickGelu,
+        mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+        std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+        stored: TensorType::F32,
+    }
+}
+
+#[test]
+fn a_model_that_reads_images_is_two_files() {
+    let Some(folder) = golden::find_archive("open-vlm.tgz") else { return };
+    for name in ["qwen2vl", "llava"] {
+        let path = folder.path().join("open-vlm").join(name);
+        let [language, sight] = seeing(&folder, name).map(|path| opened(&path));
+        let config = Llama::open(&text(&path)).unwrap_or_else(|error| panic!("{error}")).config;
+        let sections = config.images.and_then(|images| images.sections);
+        let architecture =
+            sections.map_or(Architecture::Llama, |sections| Architecture::Qwen2Vl { sections });
+        let model = TextModel { name: name.into(), architecture, config, stored: TensorType::F32 };
+        let projector = projector(name);
+        let (mut counts, mut nowhere) = ([0, 0], Vec::new());
+        for (name, (shape, of_checkpoint)) in weights(&path) {
+            let language_pieces: Vec<Piece> = text_tensor(&model, &name).into_iter().collect();
+            let sight_pieces = projector_tensors(&projector, &name, &shape);
+            let pieces = language_pieces.iter().map(|piece| (&language, 0, piece));
+            for (file, number, piece) in pieces.chain(sight_pieces.iter().map(|piece| (&sight, 1, piece))) {
+                let want = piece.part.of(&of_checkpoint, &shape, rotary_rows).expect("a part");
+                let sizes: Vec<usize> = piece.part.shape(&shape).expect("a part").into_iter().rev().collect();
+                let found = file.tensor(&piece.name).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(
+                    (found.sizes, bits(&numbers(&found))),
+                    (sizes.as_slice(), bits(&want)),
+                    "{}",
+                    piece.name
+                );
+                counts[number] += 1;
+            }
+            if language_pieces.is_empty() && sight_pieces.is_empty() {
+                nowhere.push(name);
+            }
+        }
+        assert_eq!([language.tensors().len(), sight.tensors().len()], counts);
+        assert!(nowhere.iter().all(|name| name.contains("post_layernorm")), "{nowhere:?}");
+        for (file, keys) in [(&language, text_keys(&model)), (&sight, projector_keys(&projector))] {
+            for (key, value) in keys {
+                assert_eq!(file.value(&key), Some(&value), "{key}");
+            }
+        }
+    }
+}
+
+/// A second file that cannot be written leaves none.
+#[test]
+fn of_two_files_there_are_both_or_none() {
+    let Some(folder) = golden::find_archive("open-vlm.tgz") else { return };
+    let model = text(&folder.path().join("open-vlm/llava"));
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let ran = export(folder.path(), arguments);
+        assert!(ran.code == code && ran.stderr.contains(words), "{arguments:?}: {}{}", ran.code, ran.stderr);
+        assert!(!folder.path().join("a.gguf").exists() && !folder.path().join("mmproj-a.gguf").exists());
+    };
+    refused(&[&model, "a.gguf", "--projector", "a.gguf"], 2, "expected a file of its own");
+    fs::write(folder.path().join("file"), "").expect("it can be written");
+    refused(&[&model, "a.gguf", "--projector", "file/b.gguf"], 6, "file/b.gguf");
+    refused(&[&model, "a.gguf", "--projector", "file"], 2, "file: expected no such file, found one");
+    let ran = export(folder.path(), &[&model, "a.gguf", "--projector", "b.gguf"]);
+    assert!(ran.code == 0 && folder.path().join("b.gguf").exists(), "{}", ran.stderr);
 }
 
 /// What two models have for numbers, by the names of their inputs.
