@@ -38,6 +38,7 @@ mod fsdp;
 mod fsdp_guards;
 mod generate;
 mod gguf;
+mod gguf_guards;
 mod golden;
 mod grad;
 mod graph;
