@@ -35,6 +35,7 @@ mod classify;
 pub mod directive;
 pub mod drawn;
 pub mod figure;
+pub mod gguf;
 pub mod html;
 pub mod markdown;
 pub mod maths;

@@ -12,10 +12,10 @@
 //! or the chunked one, the same run? Of a chunked loss: [`chunks`]: which bytes are alive, and when? [`sizes`]: what
 //! does a chunk's size cost? Of a run on ranks: [`gantt`]: does a pipeline keep to its schedule? [`overlap`]: how long
 //! does a step wait for its gathers? Of a classifier: [`confusion`]: which classes does it still take for which?
-//! [`graph`], [`lives`], [`prompt`], [`shares`] and [`attention`] draw what no scorecard holds - a graph, its launches,
-//! a model's text, a rank's bytes, a mask - and are for the book. Times differ tenfold between cases and meaning lies
-//! in ratios, hence logarithmic axes; where thresholds lie close together the speed-up axis is stretched around them
-//! and says so.
+//! [`graph`], [`lives`], [`prompt`], [`shares`], [`attention`] and [`file`] draw what no scorecard holds - a graph, its
+//! launches, a model's text, a rank's bytes, a mask, a file - and are for the book. Times differ tenfold between cases
+//! and meaning lies in ratios, hence logarithmic axes; where thresholds lie close together the speed-up axis is
+//! stretched around them and says so.
 
 mod bars;
 mod lane;
@@ -27,6 +27,7 @@ pub mod beside;
 pub mod chunks;
 pub mod confusion;
 pub mod curves;
+pub mod file;
 pub mod gantt;
 pub mod graph;
 pub mod layers;

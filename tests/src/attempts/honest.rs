@@ -9,6 +9,8 @@ pub mod chat;
 pub mod classify;
 #[path = "../../../challenges/src/fsdp/solution.rs"]
 pub mod fsdp;
+#[path = "../../../challenges/src/issues/gguf/solution.rs"]
+pub mod gguf;
 #[path = "../../../challenges/src/graph/solution.rs"]
 pub mod graph;
 #[path = "../../../challenges/src/loss/solution.rs"]

@@ -15,6 +15,7 @@ mod faults;
 mod forgers;
 mod fsdp;
 mod gates;
+mod gguf;
 mod graph;
 mod honest;
 mod loss;
@@ -36,6 +37,7 @@ pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
 pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};
+pub use gguf::{EXPORT_SLIPS, EXPORTERS};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
@@ -77,6 +79,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&ATTENTION_SLIPS)
         .chain(&CLASSIFIERS)
         .chain(&CLASS_SLIPS)
+        .chain(&EXPORTERS)
+        .chain(&EXPORT_SLIPS)
         .find(|entry| entry.name == name)
 }
 

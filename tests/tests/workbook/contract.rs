@@ -45,6 +45,9 @@ const CHATTER: &str = "challenges/src/issues/chat/exercise.rs";
 /// The exercise of sequence classification, another part.
 const CLASSIFIER: &str = "challenges/src/issues/classify/exercise.rs";
 
+/// The exercise of GGUF files, another part.
+const EXPORTER: &str = "challenges/src/issues/gguf/exercise.rs";
+
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
     root: PathBuf,
@@ -389,6 +392,26 @@ fn a_classifier_typed_in_wins_its_point_step_by_step() {
     fs::write(copy.root.join(CLASSIFIER), last).expect("the exercise can be written");
     assert_eq!(row("Sequence classification"), (0, Truth::Unmet));
     assert_eq!(copy.grader(&["test", "D.16"]).code, 0, "the other steps pass");
+}
+
+#[test]
+fn an_exporter_typed_in_wins_its_point_step_by_step() {
+    let copy = copy();
+    copy.fresh();
+    let text = challenges::issues::gguf::solution_text().replace("Solution", "Exercise");
+    let row = || {
+        let card = copy.grader(&["score", "gguf", "--quick", "--json"]).card();
+        let rows = &card.challenges[3].rows;
+        let row = rows.iter().find(|row| row.wording == "GGUF vision support").expect("a row");
+        (row.points, row.fact)
+    };
+    assert_eq!(row(), (0, Truth::Unmeasured));
+    fs::write(copy.root.join(EXPORTER), &text).expect("the exercise can be written");
+    assert_eq!(row(), (1, Truth::Met));
+    let codes = text.replacen("codes[i + 16] << 4", "codes[i ^ 1] << 4", 1);
+    fs::write(copy.root.join(EXPORTER), codes).expect("the exercise can be written");
+    assert_eq!(row(), (0, Truth::Unmet));
+    assert_eq!(copy.grader(&["test", "D.19"]).code, 0, "the other steps pass");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use reference::checkpoint::gguf::{
     Array, Content, Endian, Gguf, GgufTensor, TensorType, Value, ValueType, Writer, dequantize, quantize,
 };
+use reference::issues::gguf::rotary_rows;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -389,5 +390,39 @@ proptest! {
                 _ = dequantize(&tensor);
             }
         }
+    }
+}
+
+/// Turns pairs of a head's elements, each by its angle; `pair` says which two are one.
+fn rotated(x: &[f64], position: f64, pair: fn(usize, usize) -> [usize; 2]) -> Vec<f64> {
+    let half = x.len() / 2;
+    let mut turned = x.to_vec();
+    for p in 0..half {
+        let [a, b] = pair(p, half);
+        let (sine, cosine) = (position * 10_000_f64.powf(-(p as f64) / half as f64)).sin_cos();
+        (turned[a], turned[b]) = (x[a] * cosine - x[b] * sine, x[a] * sine + x[b] * cosine);
+    }
+    turned
+}
+
+proptest! {
+    /// What files of the architecture `llama` rest on: turned rows and turned pairs undo each other in a score.
+    #[test]
+    fn queries_and_keys_whose_rows_are_turned_alike_have_the_same_scores(
+        (q, k) in (1..40_usize).prop_flat_map(|half| {
+            let vector = || prop::collection::vec(-1.0..1.0_f64, 2 * half);
+            (vector(), vector())
+        }),
+        positions in prop::array::uniform2(0.0..5000.0_f64),
+    ) {
+        let score = |q: Vec<f64>, k: Vec<f64>| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>();
+        let [m, n] = positions;
+        let halves = |p: usize, half: usize| [p, p + half];
+        let neighbours = |p: usize, _: usize| [2 * p, 2 * p + 1];
+        let rows = rotary_rows(q.len(), 1);
+        let arranged = |x: &[f64]| rows.iter().map(|row| x[*row]).collect::<Vec<f64>>();
+        let own = score(rotated(&q, m, halves), rotated(&k, n, halves));
+        let file = score(rotated(&arranged(&q), m, neighbours), rotated(&arranged(&k), n, neighbours));
+        prop_assert!((own - file).abs() < 1e-11, "{own} and {file}");
     }
 }

@@ -39,6 +39,7 @@ mod fsdp_guards;
 mod generate;
 mod gguf;
 mod gguf_export;
+mod gguf_guards;
 mod golden;
 mod grad;
 mod graph;

@@ -9,6 +9,7 @@ use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
 use grader::figure::confusion::{Look, confusions};
 use grader::figure::curves::Runs;
+use grader::figure::file::{Kind, Part, lines, map};
 use grader::figure::gantt::{self, Gantt, chart};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
 use grader::figure::layers::{Item, lay};
@@ -53,9 +54,10 @@ fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let graph = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
     let chat = ["chat-prompt", "chat-difference", "chat-stream", "classify-learning"];
     let attention = ["attention-features", "attention-masks"];
+    let files = ["gguf-file"];
     let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
     let ranks = ["fsdp-schedules", "fsdp-bytes", "ranks", "gantt", "overlap"];
-    for name in graph.into_iter().chain(chat).chain(attention).chain(measured).chain(ranks) {
+    for name in graph.into_iter().chain(chat).chain(attention).chain(files).chain(measured).chain(ranks) {
         assert!(figures.iter().any(|(known, _)| known == name), "{name} is not drawn");
     }
     for (name, text) in figures {
@@ -454,6 +456,23 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+    }
+
+    #[test]
+    fn any_file_finds_room_and_no_part_of_it_is_lost(parts in prop::collection::vec((0..5_usize, 1..160_000_usize, "[ -~]{0,90}"), 1..60)) {
+        let mut begin = 0;
+        let part = |(kind, bytes, words): &(usize, usize, String)| {
+            let part = Part { kind: Kind::ALL[*kind], begin, bytes: *bytes, words: words.clone() };
+            begin += bytes;
+            part
+        };
+        let parts: Vec<Part> = parts.iter().map(part).collect();
+        let shown = lines(&parts);
+        prop_assert_eq!(shown.iter().map(|line| line.parts).sum::<usize>(), parts.len());
+        prop_assert_eq!(shown.iter().map(|line| line.part.bytes).sum::<usize>(), begin);
+        let drawn = map("Any file", &parts).expect("parts that follow each other");
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+        prop_assert_eq!(map("A hole", &parts[1..]), None);
     }
 
     #[test]

@@ -20,9 +20,9 @@
 
 mod write;
 
-use reference::checkpoint::gguf::{TensorType, Value};
 use reference::llama::Rope;
 
+pub use reference::checkpoint::gguf::{Array, TensorType, Value};
 pub use reference::issues::gguf::{Activation, Architecture, Part, Piece, Projector, TextModel, Tower};
 pub use write::{Error, Model, Source, Written, write};
 
@@ -123,6 +123,7 @@ impl Gguf for Solution {
     }
 }
 
+// ANCHOR: gguf-text-names
 /// What tensors of a Llama are called, in a checkpoint and in a file.
 pub const TEXT: [(&str, &str); 3] =
     [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
@@ -139,7 +140,9 @@ pub const LAYER: [(&str, &str); 9] = [
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+// ANCHOR_END: gguf-text-names
 
+// ANCHOR: gguf-clip-names
 /// What the two layers behind CLIP's tower are called, behind `multi_modal_projector.`: the activation between them has
 /// the number 1.
 pub const PROJECTOR: [(&str, &str); 2] = [("linear_1", "mm.0"), ("linear_2", "mm.2")];
@@ -163,7 +166,9 @@ pub const CLIP_BLOCK: [(&str, &str); 8] = [
     ("mlp.fc1", "ffn_up"),
     ("mlp.fc2", "ffn_down"),
 ];
+// ANCHOR_END: gguf-clip-names
 
+// ANCHOR: gguf-qwen-names
 /// What tensors of Qwen2-VL's merger are called, behind `visual.merger.`.
 pub const MERGER: [(&str, &str); 3] = [("ln_q", "v.post_ln"), ("mlp.0", "mm.0"), ("mlp.2", "mm.2")];
 
@@ -175,7 +180,9 @@ pub const QWEN_BLOCK: [(&str, &str); 5] = [
     ("mlp.fc1", "ffn_up"),
     ("mlp.fc2", "ffn_down"),
 ];
+// ANCHOR_END: gguf-qwen-names
 
+// ANCHOR: gguf-file-types
 /// What `general.file_type` says of a file whose weights are stored in a type: `llama_ftype` of llama.cpp.
 pub const FILE_TYPES: [(TensorType, u32); 8] = [
     (TensorType::F32, 0),
@@ -187,6 +194,7 @@ pub const FILE_TYPES: [(TensorType, u32); 8] = [
     (TensorType::Q5_1, 9),
     (TensorType::Bf16, 32),
 ];
+// ANCHOR_END: gguf-file-types
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub fn solution_text() -> &'static str {

@@ -3,11 +3,10 @@
 use std::f64::consts::TAU;
 
 use challenges::issues::gguf::{
-    Activation, Architecture, CLIP, CLIP_BLOCK, FILE_TYPES, Gguf, LAYER, MERGER, PROJECTOR, Part, Piece,
-    Projector, QWEN_BLOCK, TEXT, TextModel, Tower,
+    Activation, Architecture, Array, CLIP, CLIP_BLOCK, FILE_TYPES, Gguf, LAYER, MERGER, PROJECTOR, Part,
+    Piece, Projector, QWEN_BLOCK, TEXT, TensorType, TextModel, Tower, Value,
 };
 use half::{bf16, f16};
-use reference::checkpoint::gguf::{Array, TensorType, Value};
 use reference::llama::{Rope, Scaling};
 
 /// The attempt.
@@ -171,7 +170,6 @@ impl Gguf for Solution {
     // ANCHOR_END: gguf-step-22
 }
 
-// ANCHOR: gguf-blocks
 /// A block of 32 numbers, of a type that has such.
 // step D.20: make a block of 32 numbers
 fn of_block(ty: TensorType, block: &[f32]) -> Vec<u8> {
@@ -200,9 +198,7 @@ fn of_block(ty: TensorType, block: &[f32]) -> Vec<u8> {
         }
     }
 }
-// ANCHOR_END: gguf-blocks
 
-// ANCHOR: gguf-towers
 /// A tensor of CLIP's tower, or of the two layers behind it.
 // step D.22: name a tensor of CLIP's tower
 fn clip_tensor(name: &str, layers: usize) -> Option<String> {
@@ -249,7 +245,6 @@ fn qwen_tensors(name: &str, layers: usize, shape: &[usize]) -> Option<Vec<Piece>
     }
     Some(vec![whole(format!("v.blk.{block}.{}.{what}", renamed(&QWEN_BLOCK, module)?))])
 }
-// ANCHOR_END: gguf-towers
 
 /// 1 / d, or 0 of a block of zeros.
 fn over(d: f32) -> f32 {

@@ -40,6 +40,7 @@ fn called() {
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
+// ANCHOR: gguf-piece
 /// A tensor of a GGUF file that is made of one of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
@@ -69,6 +70,7 @@ pub enum Part {
     /// Of a tensor (O, C, T, ..) the elements of one time: (O, C, ..).
     Time(usize),
 }
+// ANCHOR_END: gguf-piece
 
 impl Part {
     /// The dimensions of this part of a tensor; `None` if the tensor has no such part.

@@ -3,6 +3,7 @@
 use super::{Part, Piece, called, file_type};
 use crate::checkpoint::gguf::{Array, TensorType, Value};
 
+// ANCHOR: gguf-projector
 /// Which model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tower {
@@ -61,6 +62,7 @@ pub struct Projector {
     /// What its weights are stored in.
     pub stored: TensorType,
 }
+// ANCHOR_END: gguf-projector
 
 /// The names of CLIP in a checkpoint and in a file: those of a block.
 const CLIP_BLOCK: [(&str, &str); 8] = [

@@ -4,6 +4,7 @@ use super::{Part, Piece, called, file_type};
 use crate::checkpoint::gguf::{Array, TensorType, Value};
 use crate::llama::{Config, Scaling};
 
+// ANCHOR: gguf-text-model
 /// What a language model is called in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
@@ -38,6 +39,7 @@ pub struct TextModel {
     /// What its weights are stored in.
     pub stored: TensorType,
 }
+// ANCHOR_END: gguf-text-model
 
 /// Names in a checkpoint, without what stands before and after, and in a file.
 const OUTER: [(&str, &str); 3] =
