@@ -10,7 +10,7 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 10] = [
+pub(crate) static COURSES: [Course; 11] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
     crate::fsdp::COURSE,
@@ -19,6 +19,7 @@ pub(crate) static COURSES: [Course; 10] = [
     crate::issues::CHAT,
     crate::issues::ATTENTION,
     crate::issues::CLASSIFY,
+    crate::issues::VISION,
     crate::loss::COURSE,
     crate::loss::ON_A_CARD,
 ];
@@ -163,7 +164,7 @@ mod tests {
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
         assert_eq!(
             keys,
-            ["issues.chat", "issues.attention", "issues.classify"],
+            ["issues.chat", "issues.attention", "issues.classify", "issues.vision"],
             "on the CPU, where a part has no other back end"
         );
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
@@ -190,6 +191,7 @@ mod tests {
                 "issues.chat",
                 "issues.attention",
                 "issues.classify",
+                "issues.vision",
                 "loss"
             ]
         );
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_code_of_several_parts_is_taken_apart_again() {
-        let vision = Course { part: Some("vision"), ..crate::issues::CHAT };
+        let vision = crate::issues::VISION;
         let several = [(&crate::issues::CHAT, "a1".to_owned()), (&vision, "b2".to_owned())];
         let message = code(&several);
         assert_eq!(message, "chat a1, vision b2");

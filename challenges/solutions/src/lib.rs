@@ -15,6 +15,7 @@ use challenges::graph::Compile;
 use challenges::issues::attention::Attend;
 use challenges::issues::chat::Chat;
 use challenges::issues::classify::Classify;
+use challenges::issues::vision::Vision;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
@@ -33,6 +34,8 @@ mod graph;
 mod loss;
 #[path = "../../src/nf4/solution.rs"]
 mod nf4;
+#[path = "../../src/issues/vision/solution.rs"]
+mod vision;
 
 /// Defines what a challenge declares.
 macro_rules! define {
@@ -70,6 +73,10 @@ define!(warpbook_chat -> Linked<dyn Chat>, Linked {
 define!(warpbook_classify -> Linked<dyn Classify>, Linked {
     steps: &classify::Solution,
     text: include_str!("../../src/issues/classify/solution.rs"),
+});
+define!(warpbook_vision -> Linked<dyn Vision>, Linked {
+    steps: &vision::Solution,
+    text: include_str!("../../src/issues/vision/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
     steps: &loss::Solution,

@@ -3,3 +3,4 @@
 pub mod attention;
 pub mod chat;
 pub mod classify;
+pub mod vision;

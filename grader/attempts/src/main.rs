@@ -30,6 +30,10 @@ mod attention;
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
 #[path = "../../../challenges/src/issues/classify/exercise.rs"]
 mod classify;
+#[cfg(feature = "vision")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/issues/vision/exercise.rs"]
+mod vision;
 
 #[cfg(feature = "loss")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
@@ -50,6 +54,8 @@ fn main() -> std::process::ExitCode {
     let attempts = attempts.attention(attention::Exercise);
     #[cfg(feature = "classify")]
     let attempts = attempts.classify(classify::Exercise);
+    #[cfg(feature = "vision")]
+    let attempts = attempts.vision(vision::Exercise);
     #[cfg(feature = "loss")]
     let attempts = attempts.loss(loss::Exercise);
     attempts.run(std::env::args_os())

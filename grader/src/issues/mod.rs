@@ -4,8 +4,10 @@ mod attention;
 mod chat;
 mod classify;
 mod part;
+mod vision;
 
 pub(crate) use attention::COURSE as ATTENTION;
 pub(crate) use chat::COURSE as CHAT;
 pub(crate) use classify::COURSE as CLASSIFY;
 pub(crate) use classify::LAST_CONFUSION;
+pub(crate) use vision::COURSE as VISION;

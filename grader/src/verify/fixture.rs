@@ -104,7 +104,7 @@ fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut 
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 10] = [
+const NUMBERS: [(&str, Make); 11] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
@@ -113,6 +113,7 @@ const NUMBERS: [(&str, Make); 10] = [
     ("issues.chat", of_chat),
     ("issues.attention", of_attention),
     ("issues.classify", of_classify),
+    ("issues.vision", of_vision),
     ("loss", of_loss),
     ("loss.cuda", of_loss_cuda),
 ];
@@ -195,6 +196,22 @@ fn of_classify(numbers: &mut Numbers) {
         numbers.entry(name).and_modify(|number| number.samples = counts);
     }
     number(numbers, "issues.classifier.accuracy", 1.0, "share");
+}
+
+fn of_vision(numbers: &mut Numbers) {
+    let each = [
+        ("images.all", 300.0),
+        ("images.same", 300.0),
+        ("images.largest", 156_000.0),
+        ("mixed.all", 120.0),
+        ("mixed.same", 120.0),
+        ("mixed.slots", 2400.0),
+        ("mixed.features", 2400.0),
+        ("completions.all", 120.0),
+        ("completions.same", 120.0),
+        ("completions.images", 150.0),
+    ];
+    each.into_iter().for_each(|(name, value)| number(numbers, &format!("issues.{name}"), value, "count"));
 }
 
 fn of_loss(numbers: &mut Numbers) {
