@@ -21,7 +21,7 @@ use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault, attention, chat, classify, gguf, ranks, results};
+use crate::{Error, Fault, attention, chat, classify, gguf, ranks, results, vision};
 
 /// A figure's name, its caption, and its SVG.
 pub(crate) type Drawn = (&'static str, &'static str, String);
@@ -100,6 +100,8 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         attention::times(&times),
         classify::learning(&confusions),
         gguf::file(),
+        vision::patches(),
+        vision::batch(),
         ranks::schedules(),
         ranks::bytes(),
     ];

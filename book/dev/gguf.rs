@@ -110,6 +110,7 @@ fn model() -> TextModel {
             tied: false,
             quantized: false,
             classifier: None,
+            images: None,
         },
         stored: TensorType::Q8_0,
     }

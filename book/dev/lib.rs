@@ -52,6 +52,7 @@ pub mod steps;
 pub mod stubs;
 pub mod tile;
 pub mod typed;
+mod vision;
 pub mod zoo;
 
 use std::fmt;

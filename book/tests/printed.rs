@@ -19,6 +19,9 @@ use challenges::issues::attention::{self, Attend, BackEnd, Feature, Packing, Par
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
 use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
+use challenges::issues::vision::{
+    self, Batch, Cut, Image, Normalization, Placeholders, Positions, Row, Rule, Sample, Side, Size, Vision,
+};
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use compiler::front::capture::Capture;
 use compiler::ir::arena::{Arena, Life};
@@ -36,19 +39,20 @@ use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Tensor, 
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 5] = ["nf4.md", "graph.md", "chat.md", "attention.md", PRINTS];
+const PAGES: [&str; 6] = ["nf4.md", "graph.md", "chat.md", "attention.md", "vision.md", PRINTS];
 
 /// The page whose attempt prints what it does; also the value of [`AS_GRADER`] for it.
 const PRINTS: &str = "debugging.md";
 
 /// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for
 /// the largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step
-/// of tool calling and of attention the one that its section asks for.
+/// of tool calling and of attention the one that its section asks for; halves rounded up in D.23.
 struct Mistaken;
 
 fn main() -> ExitCode {
     if std::env::var_os(AS_GRADER).is_some() {
-        let attempts = Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).attention(Mistaken);
+        let attempts =
+            Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).attention(Mistaken).vision(Mistaken);
         return attempts.run(std::env::args_os());
     }
     let src = book::root().join("src");
@@ -275,6 +279,44 @@ impl Chat for Mistaken {
             Criterion::Marked => !outside.collect::<String>().contains(word),
             criterion => chat::Solution.shows(rendered, word, criterion),
         }
+    }
+}
+
+impl Vision for Mistaken {
+    fn limited(&self, rule: Rule, given: Option<usize>) -> Result<Rule, vision::Error> {
+        vision::Solution.limited(rule, given)
+    }
+
+    fn size(&self, rule: Rule, image: Size) -> Result<Size, vision::Error> {
+        let right = vision::Solution.size(rule, image)?;
+        let Rule::Area { factor, least, most } = rule else { return Ok(right) };
+        let round = |edge: usize| (edge as f64 / factor as f64).round() as usize * factor;
+        let rounded = Size::new(round(image.height), round(image.width));
+        Ok(if (least..=most).contains(&rounded.area()) { rounded } else { right })
+    }
+
+    fn resized(&self, image: &Image, to: Size) -> Image {
+        vision::Solution.resized(image, to)
+    }
+
+    fn patches(&self, image: &Image, cut: Cut, by: &Normalization) -> Vec<f32> {
+        vision::Solution.patches(image, cut, by)
+    }
+
+    fn expanded(&self, sample: &Sample, by: &Placeholders) -> Result<Row, vision::Error> {
+        vision::Solution.expanded(sample, by)
+    }
+
+    fn positions(&self, row: &Row, by: &Placeholders) -> Positions {
+        vision::Solution.positions(row, by)
+    }
+
+    fn labels(&self, row: &Row) -> Vec<i32> {
+        vision::Solution.labels(row)
+    }
+
+    fn batch(&self, rows: &[Row], by: &Placeholders, pad: i32, side: Side) -> Batch {
+        vision::Solution.batch(rows, by, pad, side)
     }
 }
 

@@ -17,6 +17,7 @@ use reference::graph::{self, Array, Graph};
 
 use crate::graph::Compile;
 use crate::loss::run;
+use crate::weights;
 
 pub mod chunked;
 mod engine;
@@ -24,12 +25,14 @@ mod forecast;
 mod microbatch;
 pub mod scale;
 mod scored;
+mod tower;
 
 pub use engine::{Activations, Engine, Machine, NotFinite};
 pub use forecast::{Forecast, Forecaster};
-pub use microbatch::{Logged, Microbatch};
+pub use microbatch::{ImageRows, Logged, Microbatch};
 pub use scale::LossScale;
 pub use scored::{Scored, Whose};
+pub use tower::Tower;
 
 /// Why a step was not made.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub enum Error {
     Loss(run::Error),
     /// There is no such graph.
     Graph(graph::Error),
+    /// Weights are not on the device.
+    Weights(weights::Error),
     /// More tokens than there is room for, or none.
     Room {
         /// Tokens that were given.
@@ -138,6 +143,7 @@ impl fmt::Display for Error {
             Error::Session(error) => error.fmt(f),
             Error::Loss(error) => error.fmt(f),
             Error::Graph(error) => error.fmt(f),
+            Error::Weights(error) => error.fmt(f),
             Error::Room { got, room } => write!(f, "expected 1 to {room} tokens, found {got}"),
             Error::Batch { name } => write!(f, "the batch has no `{name}`"),
         }
@@ -150,6 +156,7 @@ impl std::error::Error for Error {
             Error::Session(error) => Some(error),
             Error::Loss(error) => Some(error),
             Error::Graph(error) => Some(error),
+            Error::Weights(error) => Some(error),
             Error::Batch { .. } | Error::Room { .. } => None,
         }
     }

@@ -49,7 +49,17 @@ pub enum Error {
 /// # Errors
 /// If a weight cannot be read, or the device has no room for it.
 pub fn load(device: &dyn Device, model: &Llama) -> Result<BTreeMap<String, DeviceTensor>, Error> {
-    let inputs = model.stored().map_err(Error::Model)?;
+    load_stored(device, model.stored().map_err(Error::Model)?)
+}
+
+/// Weights in a device's memory, as they are stored.
+///
+/// # Errors
+/// If the device has no room for one.
+pub fn load_stored(
+    device: &dyn Device,
+    inputs: Vec<StoredInput<'_>>,
+) -> Result<BTreeMap<String, DeviceTensor>, Error> {
     inputs.into_iter().map(|input| put(device, input)).collect()
 }
 

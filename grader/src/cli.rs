@@ -45,8 +45,8 @@ struct Command {
 enum Verb {
     /// Checks, guards, measurements: the whole scorecard
     Score {
-        /// nf4, fsdp, graph, issues, loss, a part of D (chat, attention, classify, gguf), a letter, or a step as A.3; all
-        /// that are built if none is named
+        /// nf4, fsdp, graph, issues, loss, a part of D (chat, attention, classify, gguf, vision), a letter, or a step as
+        /// A.3; all that are built if none is named
         challenges: Vec<String>,
     },
     /// Only the checks and guards

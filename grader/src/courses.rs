@@ -10,7 +10,7 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 11] = [
+pub(crate) static COURSES: [Course; 12] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
     crate::fsdp::COURSE,
@@ -20,6 +20,7 @@ pub(crate) static COURSES: [Course; 11] = [
     crate::issues::ATTENTION,
     crate::issues::CLASSIFY,
     crate::issues::GGUF,
+    crate::issues::VISION,
     crate::loss::COURSE,
     crate::loss::ON_A_CARD,
 ];
@@ -164,7 +165,7 @@ mod tests {
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
         assert_eq!(
             keys,
-            ["issues.chat", "issues.attention", "issues.classify", "issues.gguf"],
+            ["issues.chat", "issues.attention", "issues.classify", "issues.gguf", "issues.vision"],
             "on the CPU, where a part has no other back end"
         );
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
@@ -192,6 +193,7 @@ mod tests {
                 "issues.attention",
                 "issues.classify",
                 "issues.gguf",
+                "issues.vision",
                 "loss"
             ]
         );
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_code_of_several_parts_is_taken_apart_again() {
-        let vision = Course { part: Some("vision"), ..crate::issues::CHAT };
+        let vision = crate::issues::VISION;
         let several = [(&crate::issues::CHAT, "a1".to_owned()), (&vision, "b2".to_owned())];
         let message = code(&several);
         assert_eq!(message, "chat a1, vision b2");

@@ -16,6 +16,7 @@ use challenges::issues::attention::Attend;
 use challenges::issues::chat::Chat;
 use challenges::issues::classify::Classify;
 use challenges::issues::gguf::Gguf;
+use challenges::issues::vision::Vision;
 use challenges::linked::Linked;
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
@@ -36,6 +37,8 @@ mod graph;
 mod loss;
 #[path = "../../src/nf4/solution.rs"]
 mod nf4;
+#[path = "../../src/issues/vision/solution.rs"]
+mod vision;
 
 /// Defines what a challenge declares.
 macro_rules! define {
@@ -77,6 +80,10 @@ define!(warpbook_classify -> Linked<dyn Classify>, Linked {
 define!(warpbook_gguf -> Linked<dyn Gguf>, Linked {
     steps: &gguf::Solution,
     text: include_str!("../../src/issues/gguf/solution.rs"),
+});
+define!(warpbook_vision -> Linked<dyn Vision>, Linked {
+    steps: &vision::Solution,
+    text: include_str!("../../src/issues/vision/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
     steps: &loss::Solution,

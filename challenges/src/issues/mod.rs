@@ -4,3 +4,4 @@ pub mod attention;
 pub mod chat;
 pub mod classify;
 pub mod gguf;
+pub mod vision;

@@ -19,12 +19,12 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Dtype, Type};
 use reference::llama::classify::TARGETS;
 use reference::llama::train::{self, LOSS_SCALE, Recipe};
-use reference::llama::{DROPOUT_KEY, Spec, rope};
+use reference::llama::{DROPOUT_KEY, IMAGE_FEATURES, IMAGE_SLOTS, Spec, rope};
 use reference::optim::AdamW;
 
 use super::Error;
 use super::chunked::{self, InChunks, States};
-use super::microbatch::{Logged, Microbatch, device_error, put, upload};
+use super::microbatch::{ImageRows, Logged, Microbatch, device_error, put, upload};
 use super::scale::LossScale;
 use crate::graph::Compile;
 
@@ -204,7 +204,7 @@ impl<'a> Engine<'a> {
         let values = [
             ("ids", integers(&batch.ids)),
             ("labels", integers(&batch.labels)),
-            ("positions", integers(&batch.positions)),
+            ("positions", positions(batch)),
             ("documents", integers(&batch.documents)),
             (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
             ("items", Array::scalar(items as f64)),
@@ -212,7 +212,21 @@ impl<'a> Engine<'a> {
         ];
         let device = self.session.device();
         values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))?;
+        self.put_images(batch)?;
         self.put_targets(batch)
+    }
+
+    /// Uploads what tokens take of images, if the model reads some.
+    fn put_images(&mut self, batch: &Microbatch) -> Result<(), Error> {
+        let Some(ImageRows { slots, features }) = &batch.images else { return Ok(()) };
+        let hidden = self.spec.config.hidden;
+        let numbers = features.iter().copied().map(f64::from);
+        let values = [
+            (IMAGE_SLOTS, Array::integers(&batch.shape, slots.clone())),
+            (IMAGE_FEATURES, Array::floats(Dtype::F32, &[features.len() / hidden, hidden], numbers)),
+        ];
+        let device = self.session.device();
+        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
     }
 
     /// Uploads what a classifier's numbers are held against, if there is something.
@@ -317,6 +331,15 @@ pub(super) fn settings(is_chunked: bool, activations: Activations) -> Settings {
     let remat_layers = !is_chunked && activations == Activations::Recomputed;
     let options = Options { remat: !is_chunked, remat_layers, ..Level::default().options() };
     Settings { donate: true, options: Some(options), ..Settings::default() }
+}
+
+/// Positions (B, T), or (3, B, T) where each axis has its own.
+fn positions(batch: &Microbatch) -> Array<f32> {
+    let Microbatch { shape: [rows, length], positions, .. } = batch;
+    match positions.len() == rows * length {
+        true => Array::integers(&batch.shape, positions.clone()),
+        false => Array::integers(&[3, *rows, *length], positions.clone()),
+    }
 }
 
 fn zeros(ty: &Type) -> Array<f32> {

@@ -26,6 +26,18 @@ pub struct Microbatch {
     pub positions: Vec<i32>,
     /// The number of each token's document, from 1 on; 0 in padding.
     pub documents: Vec<i32>,
+    /// What it has of images, if its model reads some: then positions are those of three axes, (3, B, T), where the
+    /// model's are.
+    pub images: Option<ImageRows>,
+}
+
+/// What a micro-batch has of images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageRows {
+    /// The row of the features that each token takes, (B, T); 0 of a token of the text.
+    pub slots: Vec<i32>,
+    /// What images are to the model, (N, H): first a row that no token takes, and no more where there is no image.
+    pub features: Vec<f32>,
 }
 
 impl Microbatch {
@@ -33,7 +45,8 @@ impl Microbatch {
     pub(crate) fn padding(shape: [usize; 2]) -> Self {
         let all = |value: i32| vec![value; shape.iter().product()];
         let targets = Vec::new();
-        Self { shape, ids: all(0), labels: all(IGNORED), targets, positions: all(0), documents: all(0) }
+        let (ids, labels, positions, documents) = (all(0), all(IGNORED), all(0), all(0));
+        Self { shape, ids, labels, targets, positions, documents, images: None }
     }
 
     /// The same with padding up to a larger shape.
@@ -53,6 +66,7 @@ impl Microbatch {
             targets: self.targets.clone(), // none: only the loss of next tokens is chunked
             positions: fill(&self.positions, 0),
             documents: fill(&self.documents, 0),
+            images: self.images.clone(), // none: a loss in chunks is refused beside images
         }
     }
 

@@ -10,7 +10,7 @@
 //! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
 //! ```
 //!
-//! [`constrain`] holds a model's calls to a tool's schema.
+//! [`picture`] reads image files; [`constrain`] holds a model's calls to a tool's schema.
 //!
 //! The grader knows nothing of it, and nothing that only it needs is compiled before a scorecard.
 
@@ -26,6 +26,7 @@ pub mod generate;
 mod gguf_tokenizer;
 pub mod markers;
 mod output;
+pub mod picture;
 pub mod repair;
 pub mod resize;
 mod template;

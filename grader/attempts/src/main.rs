@@ -31,6 +31,11 @@ mod attention;
 #[path = "../../../challenges/src/issues/classify/exercise.rs"]
 mod classify;
 
+#[cfg(feature = "vision")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/issues/vision/exercise.rs"]
+mod vision;
+
 #[cfg(feature = "gguf")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
 #[path = "../../../challenges/src/issues/gguf/exercise.rs"]
@@ -57,6 +62,8 @@ fn main() -> std::process::ExitCode {
     let attempts = attempts.classify(classify::Exercise);
     #[cfg(feature = "gguf")]
     let attempts = attempts.gguf(gguf::Exercise);
+    #[cfg(feature = "vision")]
+    let attempts = attempts.vision(vision::Exercise);
     #[cfg(feature = "loss")]
     let attempts = attempts.loss(loss::Exercise);
     attempts.run(std::env::args_os())

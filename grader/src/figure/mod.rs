@@ -41,6 +41,7 @@ pub mod shares;
 pub mod sizes;
 pub mod timeline;
 pub mod timing;
+pub mod vision;
 
 pub use layers::Rect;
 pub use plot::{Anchor, Axis, CODE, Ink, Panel, Pass, Plot, Share, StepKind, WIDTH, escape, stacked};

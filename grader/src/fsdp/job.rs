@@ -196,5 +196,6 @@ fn drawn(shape: [usize; 2], vocab: usize, random: &mut Random) -> Microbatch {
         targets: Vec::new(),
         positions: (0..rows).flat_map(|_| 0..length as i32).collect(),
         documents: vec![1; rows * length],
+        images: None,
     }
 }

@@ -203,5 +203,6 @@ fn drawn(model: &Model, random: &mut Random) -> Microbatch {
         targets: Vec::new(),
         positions: (0..length as i32).collect(),
         documents: vec![1; length],
+        images: None,
     }
 }

@@ -104,7 +104,7 @@ fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut 
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 11] = [
+const NUMBERS: [(&str, Make); 12] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("fsdp", of_fsdp),
@@ -114,6 +114,7 @@ const NUMBERS: [(&str, Make); 11] = [
     ("issues.attention", of_attention),
     ("issues.classify", of_classify),
     ("issues.gguf", of_gguf),
+    ("issues.vision", of_vision),
     ("loss", of_loss),
     ("loss.cuda", of_loss_cuda),
 ];
@@ -202,6 +203,22 @@ fn of_gguf(numbers: &mut Numbers) {
     for (name, value) in [("files", 8.0), ("tensors", 240.0), ("equal", 240.0), ("keys", 8.0)] {
         number(numbers, &format!("issues.gguf.{name}"), value, "count");
     }
+}
+
+fn of_vision(numbers: &mut Numbers) {
+    let each = [
+        ("images.all", 300.0),
+        ("images.same", 300.0),
+        ("images.largest", 156_000.0),
+        ("mixed.all", 120.0),
+        ("mixed.same", 120.0),
+        ("mixed.slots", 2400.0),
+        ("mixed.features", 2400.0),
+        ("completions.all", 120.0),
+        ("completions.same", 120.0),
+        ("completions.images", 150.0),
+    ];
+    each.into_iter().for_each(|(name, value)| number(numbers, &format!("issues.{name}"), value, "count"));
 }
 
 fn of_loss(numbers: &mut Numbers) {

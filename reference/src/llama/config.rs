@@ -113,7 +113,7 @@ impl Config {
                 let images = Some(Images::of(fields, &model, config.head_dim / 2)?);
                 let tied = config.tied || fields.flag("tie_word_embeddings")?;
                 let quantized = config.quantized || quantized(fields)?;
-                Ok(Self { images, tied, quantized, ..config })
+                Ok(Self { tied, quantized, images, ..config })
             }
         }
     }

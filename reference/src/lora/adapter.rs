@@ -17,6 +17,7 @@ pub struct Adapter {
     values: Values<f32>, // by the names of `super::keys` and of `super::Module`
     vocab: usize,        // of the model
     is_tied: bool,       // its output layer is its embedding
+    has_images: bool,    // it is the language model of one that reads images
 }
 
 /// The names of the two files.
@@ -31,12 +32,13 @@ impl Adapter {
         let [config, weights] = FILES.map(|name| folder.as_ref().join(name));
         let read = Config::read(&config)?;
         let needs = tensors(&read, model).map_err(|fault| fault.at(&config))?;
-        let values = Checkpoint::open(&weights).map_err(Error::from).and_then(|file| values(&file, &needs));
+        let own = |file: Checkpoint| values(&file, &needs, model.images.is_some());
+        let values = Checkpoint::open(&weights).map_err(Error::from).and_then(own);
         Ok(Self::new(read, model, values.map_err(|fault| fault.at(&weights))?))
     }
 
     fn new(config: Config, model: &llama::Config, values: Values<f32>) -> Self {
-        Self { config, values, vocab: model.vocab, is_tied: model.tied }
+        Self { config, values, vocab: model.vocab, is_tied: model.tied, has_images: model.images.is_some() }
     }
 
     /// One that changes nothing yet, beside a model whose modules it may train as a whole: see [`Self::fresh`].
@@ -98,8 +100,9 @@ impl Adapter {
         let folder = folder.as_ref();
         let failed = |path: &Path, source| Error::Write { source }.at(path);
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-        let contents =
-            [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize(&self.values)];
+        let filed = |(name, value): (&String, &Array<f32>)| (in_file(name, self.has_images), value.clone());
+        let values = self.values.iter().map(filed).collect();
+        let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize(&values)];
         for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
             crate::atomic_write::write(path, &bytes).map_err(|source| failed(path, source))?;
         }
@@ -135,14 +138,23 @@ fn check_shape(got: &[usize], need: [usize; 2]) -> Result<(), Error> {
     if got == need { Ok(()) } else { Err(Error::Shape { got: got.to_vec(), need: need.to_vec() }) }
 }
 
+/// The name of a tensor in an adapter's file. `peft` names the modules of a model as they are in memory, and there the
+/// language model beside a tower has a name of its own.
+fn in_file(name: &str, has_images: bool) -> String {
+    match name.strip_prefix("base_model.model.model.").filter(|_| has_images) {
+        Some(rest) => format!("base_model.model.model.language_model.{rest}"),
+        None => name.to_owned(),
+    }
+}
+
 /// The tensors of a file, if they are those needed and no others.
-fn values(file: &Checkpoint, needs: &[(String, [usize; 2])]) -> Result<Values<f32>, Error> {
-    let known: BTreeSet<&str> = needs.iter().map(|(name, _)| name.as_str()).collect();
-    if let Some(name) = file.names().find(|name| !known.contains(name)) {
+fn values(file: &Checkpoint, needs: &[(String, [usize; 2])], has_images: bool) -> Result<Values<f32>, Error> {
+    let known: BTreeSet<String> = needs.iter().map(|(name, _)| in_file(name, has_images)).collect();
+    if let Some(name) = file.names().find(|name| !known.contains(*name)) {
         return Err(Error::Unexpected.of(name));
     }
     let value = |(name, need): &(String, [usize; 2])| {
-        let tensor = file.tensor(name)?;
+        let tensor = file.tensor(&in_file(name, has_images))?;
         let checked = check_shape(tensor.shape, *need).and_then(|()| dense::<f32>(tensor));
         let value = checked.map_err(|fault| fault.of(name))?;
         Ok((name.clone(), Array::floats(Dtype::F32, need, value.wide())))

@@ -55,7 +55,7 @@ pub const CHEATS: [Entry; 26] = [
 ];
 
 /// Attempts that hand on all work to the workbook's solution, at each challenge.
-pub const ASKERS: [Entry; 7] = [
+pub const ASKERS: [Entry; 8] = [
     Entry { name: "asks the solution of A", hand_in: |all| all.nf4(challenges::nf4::Solution) },
     Entry { name: "asks the solution of C", hand_in: |all| all.graph(challenges::graph::Solution) },
     Entry { name: "asks the solution of D", hand_in: |all| all.chat(challenges::issues::chat::Solution) },
@@ -70,6 +70,10 @@ pub const ASKERS: [Entry; 7] = [
     Entry {
         name: "asks the solution of D, files",
         hand_in: |all| all.gguf(challenges::issues::gguf::Solution),
+    },
+    Entry {
+        name: "asks the solution of D, vision",
+        hand_in: |all| all.vision(challenges::issues::vision::Solution),
     },
     Entry { name: "asks the solution of E", hand_in: |all| all.loss(challenges::loss::Solution) },
 ];

@@ -17,3 +17,5 @@ pub mod graph;
 pub mod loss;
 #[path = "../../../challenges/src/nf4/solution.rs"]
 pub mod nf4;
+#[path = "../../../challenges/src/issues/vision/solution.rs"]
+pub mod vision;

@@ -22,6 +22,7 @@ mod loss;
 mod output;
 mod planted;
 mod twins;
+mod vision;
 
 use challenges::nf4::{Absmax, Nf4, Output, Weight};
 use grader::Attempts;
@@ -42,6 +43,7 @@ pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
 pub use twins::TWINS;
+pub use vision::{SEERS, VISION_SLIPS};
 
 /// The environment variable that names the attempt to hand in.
 pub const VARIABLE: &str = "WARPBOOK_ATTEMPT";
@@ -81,6 +83,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&CLASS_SLIPS)
         .chain(&EXPORTERS)
         .chain(&EXPORT_SLIPS)
+        .chain(&SEERS)
+        .chain(&VISION_SLIPS)
         .find(|entry| entry.name == name)
 }
 

@@ -149,9 +149,8 @@ fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
 
 #[test]
 fn the_workbooks_solution_is_nobodys_attempt() {
-    for (challenge, cheat) in
-        [("nf4", 0), ("graph", 1), ("issues", 2), ("issues", 3), ("issues", 4), ("issues", 5), ("loss", 6)]
-    {
+    let parts = (2..7).map(|cheat| ("issues", cheat));
+    for (challenge, cheat) in [("nf4", 0), ("graph", 1)].into_iter().chain(parts).chain([("loss", 7)]) {
         let cheat = ASKERS[cheat].name;
         let ran = own(OWN, cheat, &["test", challenge, "--json", "--seed", "0x1"]);
         let card = ran.card();

@@ -47,6 +47,8 @@ const CLASSIFIER: &str = "challenges/src/issues/classify/exercise.rs";
 
 /// The exercise of GGUF files, another part.
 const EXPORTER: &str = "challenges/src/issues/gguf/exercise.rs";
+/// The exercise of vision, another part.
+const SEER: &str = "challenges/src/issues/vision/exercise.rs";
 
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
@@ -412,6 +414,27 @@ fn an_exporter_typed_in_wins_its_point_step_by_step() {
     fs::write(copy.root.join(EXPORTER), codes).expect("the exercise can be written");
     assert_eq!(row(), (0, Truth::Unmet));
     assert_eq!(copy.grader(&["test", "D.19"]).code, 0, "the other steps pass");
+}
+
+#[test]
+fn a_seer_typed_in_wins_its_points_row_by_row() {
+    const ROWS: [&str; 3] = ["VLM data collator", "VLM image resizing", "VLM train on completions only"];
+    let copy = copy();
+    copy.fresh();
+    let text = challenges::issues::vision::solution_text().replace("Solution", "Exercise");
+    let rows = || {
+        let card = copy.grader(&["score", "vision", "--quick", "--json"]).card();
+        let row = |wording: &str| {
+            card.challenges[3].rows.iter().find(|row| row.wording == wording).expect("a row").clone()
+        };
+        ROWS.map(row).map(|row| (row.points, row.fact))
+    };
+    assert_eq!(rows(), [(0, Truth::Unmeasured); 3]);
+    fs::write(copy.root.join(SEER), &text).expect("the exercise can be written");
+    assert_eq!(rows(), [(1, Truth::Met); 3]);
+    let away = text.replacen("round_ties_even()", "round()", 1);
+    fs::write(copy.root.join(SEER), away).expect("the exercise can be written");
+    assert_eq!(rows(), [(1, Truth::Met), (0, Truth::Unmet), (1, Truth::Met)]);
 }
 
 #[test]

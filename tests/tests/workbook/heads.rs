@@ -95,6 +95,7 @@ fn batch() -> Microbatch {
         targets: Vec::new(),
         positions: [0, 1, 2, 3].repeat(2),
         documents: vec![1; 8],
+        images: None,
     }
 }
 

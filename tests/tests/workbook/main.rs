@@ -95,6 +95,8 @@ mod text;
 mod tools;
 mod transcription;
 mod vision;
+mod vision_guards;
+mod vision_training;
 mod walls;
 mod weights;
 mod written;

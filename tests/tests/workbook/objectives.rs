@@ -92,7 +92,7 @@ impl Golden {
         Oracle::new(llama, &adapter.unwrap_or_else(|| self.adapter()))
     }
 
-    fn encoder(&self) -> Encoder {
+    fn encoder(&self) -> Encoder<'static> {
         let vocab = self.sft.base.open("nf4").config.vocab;
         Encoder::open(&self.sft.path("tokenizer"), vocab, false).expect("a tokenizer")
     }

@@ -222,7 +222,8 @@ fn no_feature_decides_what_the_machine_has() {
     for package in metadata()["packages"].as_array().expect("packages") {
         let features: Vec<&String> = package["features"].as_object().expect("features").keys().collect();
         // A feature each: that a text of the reader's is there.
-        let exercises = ["reader", "nf4", "fsdp", "graph", "chat", "attention", "classify", "gguf", "loss"];
+        let exercises =
+            ["reader", "nf4", "fsdp", "graph", "chat", "attention", "classify", "gguf", "vision", "loss"];
         let allowed: &[&str] = if package["name"] == "attempts" { &exercises } else { &[] };
         assert!(
             features.iter().all(|feature| allowed.contains(&feature.as_str())),

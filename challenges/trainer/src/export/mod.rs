@@ -150,6 +150,10 @@ fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
     }
     let model = Llama::open(&export.model).map_err(Failure::usage)?;
+    if model.config.images.is_some() {
+        let need = "expected a model of texts alone, found one that reads images, whose tower would be lost";
+        return Err(Failure::Usage(format!("{}: {need}", export.model)));
+    }
     let adapter = Adapter::open(adapter, &model.config).map_err(Failure::usage)?;
     let is_quantized = |storage: &Storage| matches!(storage, Storage::Nf4 { .. });
     if let Some((name, _)) = model.storages().iter().find(|(_, storage)| is_quantized(storage)) {

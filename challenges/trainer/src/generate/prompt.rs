@@ -41,7 +41,7 @@ impl Flags {
 pub(super) struct Prompt {
     pub ids: Vec<i32>,
     folder: PathBuf,
-    encoder: Option<Encoder>,
+    encoder: Option<Encoder<'static>>,
     conversation: Option<Conversation>,
 }
 
@@ -77,7 +77,7 @@ impl Prompt {
         Failure::Usage(format!("{}: {error}", self.folder.display()))
     }
 
-    fn encoder(&self) -> Result<&Encoder, Failure> {
+    fn encoder(&self) -> Result<&Encoder<'static>, Failure> {
         self.encoder.as_ref().ok_or_else(|| self.named("the folder holds no tokenizer.json"))
     }
 
@@ -121,7 +121,12 @@ impl Prompt {
     }
 
     /// What the template writes between the beginning of an answer and the JSON of a call.
-    fn opening(&self, encoder: &Encoder, asked: &Conversation, tools: &[Json]) -> Result<String, Failure> {
+    fn opening(
+        &self,
+        encoder: &Encoder<'_>,
+        asked: &Conversation,
+        tools: &[Json],
+    ) -> Result<String, Failure> {
         let tool = tools.first().ok_or_else(|| self.named("--constrained: expected a tool, found none"))?;
         let name = &tool.get("function").unwrap_or(tool)["name"];
         let function = json!({"name": name, "arguments": {}});

@@ -28,7 +28,7 @@ use crate::train::data::Encoder;
 pub struct Scorer {
     cpu: Cpu,
     model: Llama,
-    encoder: Encoder,
+    encoder: Encoder<'static>,
     responses: ResponseTemplate,
     tools: Json,
     requests: Vec<Request>,

@@ -171,6 +171,9 @@ keys! {
     max_grad_norm: f64 = 1.0,
     /// Tokens that a row is cut to; false: none is cut.
     max_length: Length = Length(Some(1024)),
+    /// The largest area of an image, in pixels, to which a larger one is resized; by default the model's own. A name of
+    /// Qwen2-VL's processor, not of TRL.
+    max_pixels: Option<u64> = None,
     /// Whether rows are packed into rows of at most `max_length` tokens; each attends to itself only, from position 0
     /// on.
     packing: bool = false,

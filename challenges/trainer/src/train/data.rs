@@ -18,6 +18,8 @@
 //! marks by `{% generation %}`, of a completion only its own; without it, every token. A row is cut to `max_length`
 //! tokens at its end; one without a trained token is left out, for it has no loss.
 //!
+//! Of a model that reads images a line may have `images` beside its messages: see [`images`](super::images).
+//!
 //! A classifier reads a text as its tokenizer encodes it, or messages as the template writes them, and is answered from
 //! the last token that is left of it and is not the model's token of padding; see [`labels`](super::labels).
 //!
@@ -39,6 +41,7 @@ use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
+use super::images::{Images, Picture};
 use super::labels::{Labels, Target};
 use super::objective::Judgement;
 use crate::files::read_text;
@@ -57,10 +60,12 @@ pub struct Row {
     pub documents: Vec<usize>,
     /// What a classifier answers of each document; empty of a model that predicts the next token.
     pub targets: Vec<Target>,
+    /// Its images, in the order of their tokens: of a row of one document.
+    pub pictures: Vec<Picture>,
 }
 
 /// What turns a line into a row.
-pub struct Encoder {
+pub struct Encoder<'i> {
     folder: PathBuf,
     tokenizer: Tokenizer,
     template: Option<(ChatTemplate, Vec<(String, Json)>)>,
@@ -70,6 +75,8 @@ pub struct Encoder {
     assistant_only: bool,
     /// What lines are answered with, if a classifier is trained.
     labels: Option<Labels>,
+    /// What lines may show, if the model reads images.
+    images: Option<&'i Images>,
     merged: Cell<usize>, // prompts of the file that is read whose tokens do not begin their row
 }
 
@@ -149,6 +156,17 @@ impl Row {
         longer
     }
 
+    /// That a row with images needs not be cut.
+    fn check_whole(&self, most: Option<usize>) -> Result<(), String> {
+        match most.filter(|most| self.ids.len() > *most && !self.pictures.is_empty()) {
+            Some(most) => Err(format!(
+                "expected at most {most} tokens (max_length) in a row with images, which is not cut, found {}",
+                self.ids.len()
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Rows one after the other, as the documents of one.
     fn joined(rows: &[&Row]) -> Self {
         Self {
@@ -156,11 +174,12 @@ impl Row {
             trained: rows.iter().flat_map(|row| row.trained.iter().copied()).collect(),
             documents: rows.iter().flat_map(|row| row.documents.iter().copied()).collect(),
             targets: rows.iter().flat_map(|row| row.targets.iter().cloned()).collect(),
+            pictures: Vec::new(), // rows with images are not joined
         }
     }
 }
 
-impl Encoder {
+impl<'i> Encoder<'i> {
     /// The tokenizer and the chat template of a folder.
     ///
     /// Fails where either cannot be read, and where a token has no row in an embedding of `vocab` rows.
@@ -212,6 +231,7 @@ impl Encoder {
             end_text,
             assistant_only,
             labels: None,
+            images: None,
             merged: Cell::new(0),
         })
     }
@@ -221,12 +241,21 @@ impl Encoder {
         Self { labels, ..self }
     }
 
+    /// One that reads images beside texts.
+    fn with_images(self, images: Option<&'i Images>) -> Self {
+        Self { images, ..self }
+    }
+
     /// Every line of a file, cut to `most` tokens.
     ///
     /// Fails at the first line that is no row, with its number.
     pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
         self.read(file, |data, object| {
             let mut row = self.row(&object)?;
+            if let Some(images) = self.images {
+                row = images.expanded(row, &object, file.parent().unwrap_or(Path::new("")))?;
+                row.check_whole(most)?;
+            }
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
             self.labels.iter().for_each(|labels| row.answer_from(labels.pad));
             if row.counted() == 0 {
@@ -492,10 +521,10 @@ fn marks_generation(template: &str) -> bool {
 impl Config {
     /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
     /// those of its evaluations; none, if there are no evaluations. Of a classifier both are of one problem.
-    pub fn rows(&self, model: &llama::Config) -> Result<[Dataset; 2], Failure> {
+    pub fn rows(&self, model: &llama::Config, images: Option<&Images>) -> Result<[Dataset; 2], Failure> {
         let context = model.positions;
         let encoder = Encoder::open(&self.tokenizer_folder()?, model.vocab, self.assistant_only_loss)?;
-        let encoder = encoder.with_labels(model.classifier.as_ref().map(Labels::of));
+        let encoder = encoder.with_labels(model.classifier.as_ref().map(Labels::of)).with_images(images);
         let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
         let rows = |key: &str, file: &str| {
             let rows = self.rows_of(&encoder, file, context);
@@ -506,7 +535,7 @@ impl Config {
         Ok([data, evaluated.unwrap_or_default()])
     }
 
-    fn rows_of(&self, encoder: &Encoder, file: &str, context: usize) -> Result<Dataset, Failure> {
+    fn rows_of(&self, encoder: &Encoder<'_>, file: &str, context: usize) -> Result<Dataset, Failure> {
         let most = self.max_length.0.map(|most| most as usize);
         let data = match self.goal().map_err(Failure::Usage)? {
             Some(goal) => encoder.examples(Path::new(file), &goal, self, most)?,

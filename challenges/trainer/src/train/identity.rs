@@ -27,11 +27,12 @@ use sha2::{Digest, Sha256};
 use super::config::{Config, ProblemType};
 use super::data::{Dataset, Row};
 use super::digest::{digits, of_file};
+use super::images::{Images, Picture};
 use super::objective::Judgement;
 use crate::output::Failure;
 
 /// Settings that decide which rows there are; they count where the rows differ.
-const OF_ROWS: [&str; 3] = ["max_length", "packing", "assistant_only_loss"];
+const OF_ROWS: [&str; 4] = ["max_length", "packing", "assistant_only_loss", "max_pixels"];
 
 /// Settings that decide what is done with the rows.
 const FIXED: [&str; 33] = [
@@ -81,11 +82,17 @@ const TOKENIZER: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_t
 const SAMPLE: usize = 4096;
 
 /// What a run is trained on.
-pub fn of(config: &Config, model: &Llama, adapter: &Adapter, data: &Dataset) -> Result<Json, Failure> {
+pub fn of(
+    config: &Config,
+    model: &Llama,
+    images: Option<&Images>,
+    adapter: &Adapter,
+    data: &Dataset,
+) -> Result<Json, Failure> {
     let mut all = json!({
         "rows": {"count": data.rows.len(), "sha256": of_rows(data)},
         "files": files(config)?,
-        "model": of_model(model)?,
+        "model": of_model(model, images)?,
         "settings": settings(config, &adapter.config, data.problem),
     });
     if config.goal().map_err(Failure::Usage)?.is_some_and(|goal| goal.has_reference()) {
@@ -123,7 +130,7 @@ fn of_regular(path: &Path) -> Result<Option<String>, Failure> {
 
 fn of_rows(data: &Dataset) -> String {
     let mut hasher = Sha256::new();
-    for Row { ids, trained, documents, targets } in &data.rows {
+    for Row { ids, trained, documents, targets, pictures } in &data.rows {
         hasher.update((ids.len() as u64).to_le_bytes());
         hasher.update(ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
         hasher.update(trained.iter().map(|trained| u8::from(*trained)).collect::<Vec<u8>>());
@@ -133,6 +140,10 @@ fn of_rows(data: &Dataset) -> String {
         }
         for target in targets {
             hasher.update(format!("{target:?} "));
+        }
+        for Picture { tokens, grid, digest, .. } in pictures {
+            hasher.update(format!("{tokens:?} {grid} "));
+            hasher.update(digest);
         }
     }
     for Judgement { desirable, reward, old, is_truncated, line } in &data.judged {
@@ -154,14 +165,18 @@ fn of_adapter(adapter: &Adapter) -> String {
     digits(hasher)
 }
 
-fn of_model(model: &Llama) -> Result<String, Failure> {
+fn of_model(model: &Llama, images: Option<&Images>) -> Result<String, Failure> {
     let llama::Config { heads, key_heads, head_dim, norm_eps, tied, .. } = model.config;
     let mut hasher = Sha256::new();
     hasher.update(format!("{heads} {key_heads} {head_dim} {norm_eps} {tied} "));
     for table in rope::tables(&model.config, 2) {
         hasher.update(table.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>());
     }
-    for input in model.stored().map_err(Failure::usage)? {
+    let mut stored = model.stored().map_err(Failure::usage)?;
+    if let Some(images) = images {
+        stored.append(&mut images.model.stored().map_err(Failure::usage)?);
+    }
+    for input in stored {
         hasher.update(format!("{} {} {:?} ", input.name, input.dtype.name(), input.shape));
         let bytes = &input.bytes;
         let last = bytes.len().saturating_sub(SAMPLE);

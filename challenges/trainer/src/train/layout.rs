@@ -14,7 +14,8 @@
 //! because attention looks at every pair of blocks of a row, if only to leave it out.
 
 use challenges::graph::{Compile as _, Solution};
-use challenges::train::Microbatch;
+use challenges::issues::vision::{self, Placeholders, Side, Vision as _};
+use challenges::train::{ImageRows, Microbatch};
 use reference::graph::Facts;
 use reference::llama::{self, Spec};
 use reference::loss::IGNORED;
@@ -34,6 +35,8 @@ pub enum Layout {
     Packed,
     /// Filled up at their ends, or joined, whichever is compiled for fewer tokens.
     Joined(Sizes),
+    /// Filled up at their ends, with images in them.
+    WithImages(Placeholders),
 }
 
 /// The sizes that are compiled for rows and tokens, in growing order.
@@ -65,7 +68,11 @@ impl Layout {
 
     /// The model for such rows: its context holds a joined row, and every row of the evaluations.
     pub fn spec(&self, spec: Spec, evaluated: &Dataset) -> Spec {
-        let rows = if *self == Self::SideBySide { llama::Rows::default() } else { llama::Rows::PACKED };
+        let rows = match self {
+            Self::SideBySide => llama::Rows::default(),
+            Self::Packed | Self::Joined(_) => llama::Rows::PACKED,
+            Self::WithImages(_) => llama::Rows { documents: false, ..llama::Rows::IMAGES },
+        };
         let mut spec = Spec { rows, ..spec };
         if let Self::Joined(sizes) = self {
             spec.config.positions = sizes.most().max(evaluated.longest());
@@ -75,7 +82,11 @@ impl Layout {
 
     /// A micro-batch of rows.
     pub fn microbatch(&self, rows: &[&Row]) -> Microbatch {
-        let Self::Joined(sizes) = self else { return side_by_side(rows) };
+        let sizes = match self {
+            Self::SideBySide | Self::Packed => return side_by_side(rows),
+            Self::WithImages(placeholders) => return with_images(rows, placeholders),
+            Self::Joined(sizes) => sizes,
+        };
         let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let joined = sizes.tokens.iter().map(|most| *most as usize).filter(|most| *most >= longest);
         let joined = joined.map(|most| packed(rows.to_vec(), most));
@@ -152,7 +163,26 @@ pub fn side_by_side(rows: &[&Row]) -> Microbatch {
         targets: targets(rows, length),
         positions: filled(&|row| row.documents.iter().flat_map(|length| 0..*length as i32).collect(), 0),
         documents: filled(&numbers, 0),
+        images: None,
     }
+}
+
+/// The same with images in them, whose features are still to be filled in.
+fn with_images(rows: &[&Row], placeholders: &Placeholders) -> Microbatch {
+    let of_row = |row: &&Row| vision::Row {
+        ids: row.ids.clone(),
+        trained: row.trained.clone(),
+        images: row.pictures.iter().map(|picture| (picture.tokens.clone(), picture.grid)).collect(),
+    };
+    let all: Vec<vision::Row> = rows.iter().map(of_row).collect();
+    let batch = vision::Solution.batch(&all, placeholders, 0, Side::Right);
+    let plain = side_by_side(rows);
+    let positions = match placeholders {
+        Placeholders::Qwen { .. } => batch.positions,
+        Placeholders::Llava { .. } | Placeholders::Pixtral { .. } => plain.positions,
+    };
+    let images = Some(ImageRows { slots: batch.slots, features: Vec::new() });
+    Microbatch { ids: batch.ids, labels: batch.labels, positions, images, ..plain }
 }
 
 /// The numbers that tokens are held against, those of rows of `length` tokens side by side; none, where there are none.
@@ -203,7 +233,7 @@ mod tests {
     fn rows_may_be_joined_where_they_are_unequal_and_together() {
         let most = |layout| match layout {
             Layout::Joined(sizes) => sizes.most(),
-            Layout::SideBySide | Layout::Packed => 0,
+            Layout::SideBySide | Layout::Packed | Layout::WithImages(_) => 0,
         };
         assert_eq!(layout(4, &[5, 5, 5]), Layout::SideBySide);
         assert_eq!(layout(1, &[5, 3, 5]), Layout::SideBySide);

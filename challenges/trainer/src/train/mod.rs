@@ -13,6 +13,7 @@ pub mod data;
 mod digest;
 mod example;
 mod identity;
+mod images;
 mod labels;
 mod layout;
 mod model;
@@ -44,6 +45,7 @@ use serde_json::Value as Json;
 use crate::output::{Failure, print, warn};
 use batches::Batches;
 use data::Dataset;
+use images::Images;
 use layout::Layout;
 use objective::Goal;
 use run::Job;
@@ -112,17 +114,22 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     config.model_folder()?;
     let mut model = open(config)?;
     let begin = Instant::now();
-    let data = config.rows(&model.config)?;
+    let images = Images::of(config, &model)?;
+    let data = config.rows(&model.config, images.as_ref())?;
     let reading = begin.elapsed();
     model.config.classifier.iter_mut().for_each(|classifier| classifier.problem = data[0].problem);
     let adapter = adapter::first(config, &model)?;
+    images.iter().try_for_each(|images| images.check_targets(&adapter.config))?;
     let spec = Spec {
         compute: config.dtype.0,
         adapter: Some(adapter.config.clone()),
         dropout: true,
         ..model.spec()
     };
-    let layout = Layout::of(config, &data[0]);
+    let layout = match &images {
+        Some(images) => Layout::WithImages(images.placeholders()),
+        None => Layout::of(config, &data[0]),
+    };
     let spec = layout.spec(spec, &data[1]);
     let goal = config.goal().map_err(Failure::Usage)?.map(|goal| goal.over(&data[0]));
     let loss = config.loss(&spec, goal.as_ref())?;
@@ -131,7 +138,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         let cpu = Cpu::with_threads(1);
         chunked::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
     }
-    let trained_on = identity::of(config, &model, &adapter, &data[0])?;
+    let trained_on = identity::of(config, &model, images.as_ref(), &adapter, &data[0])?;
     let output = Output::open(&config.output())?;
     let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
     let batches = batches(config, goal.as_ref(), &data[0])?;
@@ -140,6 +147,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         goal,
         config,
         model: &model,
+        images: images.as_ref(),
         adapter: adapter.config,
         spec,
         loss,

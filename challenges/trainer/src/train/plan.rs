@@ -33,9 +33,12 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     }
     let before = bytes::live();
     let mut spec = spec(config)?;
+    if spec.config.images.is_some() {
+        return Err(Failure::usage("--plan: expected a model of texts alone, found one that reads images"));
+    }
     let most = spec.config.positions;
     let mut text = String::new();
-    let data = config.rows(&spec.config).unwrap_or_else(|failure| {
+    let data = config.rows(&spec.config, None).unwrap_or_else(|failure| {
         let reason = clean(&failure.to_string());
         let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
         <[Dataset; 2]>::default()
@@ -78,7 +81,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
                 "micro-batches of {batch} rows, laid in at most {rows} of {length} tokens, in bytes:"
             )
         }
-        Layout::SideBySide | Layout::Packed => {
+        Layout::SideBySide | Layout::Packed | Layout::WithImages(_) => {
             writeln!(text, "micro-batches of {rows} rows of {length} tokens, in bytes:")
         }
     };

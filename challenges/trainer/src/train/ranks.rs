@@ -18,6 +18,7 @@ use kernels::{Cpu, threads};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 
+use super::images::Seer;
 use super::model::Model;
 use super::objective::{Generator, Goal};
 use super::peers::Peers;
@@ -75,8 +76,10 @@ fn alone(
             generator = Generator::new(job.config, &*device, job.model, start, &job.data[0], grpo)?;
         }
     }
+    let hidden = job.model.config.hidden;
+    let seer = job.images.map(|images| Seer::new(machine(&*device), images, hidden)).transpose()?;
     let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
-    run.on_device(device_peak).generating(generator).all()
+    run.on_device(device_peak).generating(generator).seeing(seer).all()
 }
 
 /// What a rank's thread takes with it.

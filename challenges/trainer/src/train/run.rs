@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use challenges::fsdp::FSDP;
+use challenges::train::Microbatch;
 use challenges::train::chunked::Causal;
 use kernels::Watermark;
 use kernels::bytes::Peak;
@@ -31,6 +32,7 @@ use super::batches::Batches;
 use super::config::Evaluation;
 use super::curves::Curves;
 use super::data::{Dataset, Row};
+use super::images::{Images, Seer};
 use super::layout::{Layout, side_by_side};
 use super::model::{Keyed, Logged, Model, Trained};
 use super::objective::{Generator, Goal, Step};
@@ -47,6 +49,8 @@ pub struct Job<'a> {
     pub config: &'a Config,
     /// The checkpoint.
     pub model: &'a Llama,
+    /// How it reads images, if it does.
+    pub images: Option<&'a Images>,
     /// The adapter's settings.
     pub adapter: lora::Config,
     /// The model that is trained.
@@ -94,6 +98,7 @@ pub struct Run<'a, 's, 'w> {
     pace: Pace,
     device_peak: Option<Box<dyn Watermark + 'a>>,
     generator: Option<Generator<'a>>, // of completions that are not logged
+    seer: Option<Seer<'a>>,           // of images
 }
 
 /// What the first rank writes and says.
@@ -146,6 +151,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             pace,
             device_peak: None,
             generator: None,
+            seer: None,
         })
     }
 
@@ -157,6 +163,11 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     /// The same, drawing completions.
     pub fn generating(self, generator: Option<Generator<'a>>) -> Self {
         Self { generator, ..self }
+    }
+
+    /// The same, seeing images.
+    pub fn seeing(self, seer: Option<Seer<'a>>) -> Self {
+        Self { seer, ..self }
     }
 
     /// Every step that is left; the exit code.
@@ -316,15 +327,35 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
         let of_run = (self.at.step * self.job.config.gradient_accumulation_steps)..;
         let key = |number: u64| [self.job.config.seed, number].map(|word| word as i32); // of the dropout: new for each
-        let parts: Vec<Keyed> = parts
-            .iter()
-            .zip(of_run)
-            .map(|(part, number)| (self.job.layout.microbatch(part), key(number)))
-            .collect();
+        let keyed = |(part, number): (&Vec<&Row>, u64)| Ok((self.microbatch(part)?, key(number)));
+        let parts: Vec<Keyed> = parts.iter().zip(of_run).map(keyed).collect::<Result<_, Failure>>()?;
         let logged = self.model.accumulate(&parts, items)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         let logged = self.predicted(&logged, "");
         Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
+    }
+
+    /// Rows as a micro-batch, with the features of their images.
+    fn microbatch(&mut self, rows: &[&Row]) -> Result<Microbatch, Failure> {
+        let mut batch = self.job.layout.microbatch(rows);
+        if let (Some(seer), Some(images)) = (&mut self.seer, &mut batch.images) {
+            seer.see(rows, images)?;
+        }
+        Ok(batch)
+    }
+
+    /// What is logged of batches with images, each read when its turn comes.
+    fn seen<'r>(
+        &mut self,
+        parts: impl Iterator<Item = &'r [&'r Row]>,
+        items: impl Fn(&[&Row]) -> u64,
+    ) -> Result<Vec<Logged>, Failure> {
+        let mut all = Vec::new();
+        for rows in parts {
+            let batch = self.microbatch(rows)?;
+            all.extend(self.model.evaluate(std::iter::once((batch, items(rows))))?);
+        }
+        Ok(all)
     }
 
     /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
@@ -369,6 +400,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
         let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
         let (logged, metrics) = match &self.job.spec.config.classifier {
+            None if self.seer.is_some() => (self.seen(parts(), items)?, Map::new()),
             None => (self.model.evaluate(parts().map(batch))?, Map::new()),
             Some(classifier) => self.answers(classifier, parts())?,
         };

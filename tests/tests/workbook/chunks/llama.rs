@@ -88,5 +88,6 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
         targets: Vec::new(),
         positions: (0..shape[0]).flat_map(|_| 0..shape[1] as i32).collect(),
         documents: vec![1; ids.len()],
+        images: None,
     }
 }

@@ -40,7 +40,7 @@ pub struct Judgement {
 
 type Object = Map<String, Json>;
 
-impl Encoder {
+impl Encoder<'_> {
     /// Every line of a file, as examples of an objective, cut to `most` tokens.
     ///
     /// Fails at the first line that is none, with its number.

@@ -28,7 +28,7 @@ use crate::output::Failure;
 /// What draws completions.
 pub struct Generator<'a> {
     decoder: Decoder<'a>,
-    encoder: Encoder,
+    encoder: Encoder<'static>,
     program: RewardProgram,
     stops: Vec<i32>,
     grpo: Grpo,
