@@ -81,8 +81,7 @@ def texts(trainer, greedy, golden, work):
     tiny, tokenizer = golden / "open-tiny-llama", golden / "open-sft/tokenizer"
     cases = json.loads((golden / "open-generate.json").read_text())["cases"]
     adapters = [None, tiny / "adapter-start", tiny / "adapter-end"]
-    prompts = []
-    [prompts.append(case["prompt_ids"]) for case in cases if case["prompt_ids"] not in prompts]
+    prompts = list(dict.fromkeys(tuple(case["prompt_ids"]) for case in cases))
     always = ["--gguf", "--overwrite", "--tokenizer", tokenizer]
     for kind in ["dense", "nf4"]:
         file = work / f"{kind}.gguf"
@@ -95,11 +94,10 @@ def texts(trainer, greedy, golden, work):
             if adapter:
                 run(trainer, "export", tiny / kind, alone, *always, "--only-adapter", *given)
                 ways.append(("beside it, a GGUF adapter", file, alone))
+            wanted = [generated(trainer, tiny / kind, adapter, prompt) for prompt in prompts]
             for way, model, beside in ways:
-                same = 0
-                for prompt in prompts:
-                    want = generated(trainer, tiny / kind, adapter, prompt)
-                    same += ids(run(greedy, model, beside, 64, joined(prompt))) == want
+                found = [ids(run(greedy, model, beside, 64, joined(prompt))) for prompt in prompts]
+                same = sum(a == b for a, b in zip(found, wanted))
                 name = f"{kind}, {adapter.name} {way}" if adapter else kind
                 print(f"{name}: the same 64 tokens after {same} of {len(prompts)} prompts")
     library = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
