@@ -336,9 +336,10 @@ pub(super) fn settings(is_chunked: bool, activations: Activations) -> Settings {
 /// Positions (B, T), or (3, B, T) where each axis has its own.
 fn positions(batch: &Microbatch) -> Array<f32> {
     let Microbatch { shape: [rows, length], positions, .. } = batch;
-    match positions.len() == rows * length {
-        true => Array::integers(&batch.shape, positions.clone()),
-        false => Array::integers(&[3, *rows, *length], positions.clone()),
+    if positions.len() == rows * length {
+        Array::integers(&batch.shape, positions.clone())
+    } else {
+        Array::integers(&[3, *rows, *length], positions.clone())
     }
 }
 

@@ -218,7 +218,9 @@ fn of_vision(numbers: &mut Numbers) {
         ("completions.same", 120.0),
         ("completions.images", 150.0),
     ];
-    each.into_iter().for_each(|(name, value)| number(numbers, &format!("issues.{name}"), value, "count"));
+    for (name, value) in each {
+        number(numbers, &format!("issues.{name}"), value, "count");
+    }
 }
 
 fn of_loss(numbers: &mut Numbers) {

@@ -72,6 +72,7 @@ impl Grid {
 
 impl Image {
     /// The square of that edge in the middle, with black around the image where it is smaller.
+    #[must_use]
     pub fn cropped(&self, edge: usize) -> Self {
         count();
         let Size { height, width } = self.size;

@@ -46,6 +46,7 @@ impl Image {
     ///
     /// # Panics
     /// If an edge of either size is 0.
+    #[must_use]
     pub fn resized(&self, to: Size) -> Self {
         count();
         self.along_rows(to.width).along_columns(to.height)

@@ -492,9 +492,9 @@ impl Vision for Second {
         for (number, row) in rows.iter().enumerate() {
             let before = if side == Side::Left { length - row.ids.len() } else { 0 };
             let (labels, positions) = (self.labels(row), self.positions(row, by));
-            for token in 0..row.ids.len() {
+            for (token, label) in labels.into_iter().enumerate() {
                 let at = number * length + before + token;
-                (batch.ids[at], batch.mask[at], batch.labels[at]) = (row.ids[token], 1, labels[token]);
+                (batch.ids[at], batch.mask[at], batch.labels[at]) = (row.ids[token], 1, label);
                 for axis in 0..3 {
                     batch.positions[axis * count * length + at] = positions.axes[axis][token];
                 }

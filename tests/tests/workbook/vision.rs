@@ -266,9 +266,10 @@ impl Model {
         put("ids", &batch.shape, &batch.ids);
         put("documents", &batch.shape, &batch.mask);
         put(IMAGE_SLOTS, &batch.shape, &batch.slots);
-        match has_axes {
-            true => put("positions", &[3, rows, length], &batch.positions),
-            false => put("positions", &batch.shape, &batch.positions[..rows * length]),
+        if has_axes {
+            put("positions", &[3, rows, length], &batch.positions);
+        } else {
+            put("positions", &batch.shape, &batch.positions[..rows * length]);
         }
         let hidden = features.shape[1];
         let table = std::iter::repeat_n(0.0, hidden).chain(features.wide());

@@ -32,15 +32,19 @@ struct Setting {
 
 impl Setting {
     fn find() -> Option<Self> {
+        Self::of("qwen2vl", TEMPLATE)
+    }
+
+    fn of(name: &str, template: &str) -> Option<Self> {
         let archive = golden::find_archive("open-vlm.tgz")?;
         let (folder, kept) =
             (TempDir::new().expect("a folder"), serde_json::from_str::<Value>(KEPT).expect("JSON"));
         let model = folder.path().join("model");
         fs::create_dir(&model).expect("a folder");
-        for entry in fs::read_dir(archive.path().join("open-vlm/qwen2vl")).expect("a folder").flatten() {
+        for entry in fs::read_dir(archive.path().join("open-vlm").join(name)).expect("a folder").flatten() {
             fs::copy(entry.path(), model.join(entry.file_name())).expect("it can be copied");
         }
-        fs::write(model.join("chat_template.jinja"), TEMPLATE).expect("it can be written");
+        fs::write(model.join("chat_template.jinja"), template).expect("it can be written");
         for (number, image) in kept["images"].as_array().expect("a list").iter().enumerate() {
             let edge = |at: usize| image[at].as_u64().expect("a size") as usize;
             let image_of = drawn(number as u64, Size::new(edge(1), edge(2)));
@@ -61,8 +65,8 @@ impl Setting {
     }
 
     fn write(&self, name: &str, rows: &[Value]) {
-        let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
-        fs::write(self.path(name), lines).expect("it can be written");
+        let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
+        fs::write(self.path(name), lines.join("\n") + "\n").expect("it can be written");
     }
 
     fn settings(&self) -> Vec<String> {
@@ -353,7 +357,7 @@ fn damaged_image_files_are_read_or_refused() {
         }
         for _ in 0..3000 {
             let mut damaged = file.clone();
-            for _ in 0..1 + draw(4) {
+            for _ in 0..=draw(4) {
                 let at = draw(damaged.len());
                 damaged[at] = draw(256) as u8;
             }
@@ -479,4 +483,36 @@ fn a_model_with_images_is_trained_in_every_way() {
         let losses: Vec<f64> = lines.iter().filter_map(|line| line["loss"].as_f64()).collect();
         assert!(losses.len() == 3 && losses.iter().all(|loss| loss.is_finite()), "{more:?}: {losses:?}");
     }
+}
+
+/// Questions of parts, with LLaVA's placeholder.
+const OF_LLAVA: &str = "{% for message in messages %}{% if message.role == 'assistant' %} ASSISTANT: \
+    {% generation %}{{ message.content }}{% endgeneration %}{% else %}USER: {% for part in message.content %}\
+    {{ '<image>' if part.type == 'image' else part.text }}{% endfor %}{% endif %}{% endfor %}";
+
+#[test]
+fn a_llava_is_trained_on_images_too() {
+    let Some(setting) = Setting::of("llava", OF_LLAVA) else { return };
+    let row = |images: Value, parts: usize| {
+        let content: Vec<Value> = (0..parts)
+            .map(|_| json!({"type": "image"}))
+            .chain([json!({"type": "text", "text": "What?"})])
+            .collect();
+        let messages =
+            json!([{"role": "user", "content": content}, {"role": "assistant", "content": "A disc."}]);
+        json!({"images": images, "messages": messages})
+    };
+    setting.write(
+        "data.jsonl",
+        &[row(json!(["a.png"]), 1), row(json!([]), 0), row(json!(["b.png", "c.png"]), 2)],
+    );
+    let targets = "lora_target_modules=[\"o_proj\", \"up_proj\"]";
+    let lines = setting.metrics(&setting.path("out"), &[targets, "max_pixels=56"]);
+    let losses: Vec<f64> = lines.iter().filter_map(|line| line["loss"].as_f64()).collect();
+    assert!(losses.len() == 20 && losses[19] < losses[0], "{losses:?}");
+    setting.refused(
+        &[targets],
+        "max_pixels: largest size: expected 56, the only edge that the model reads, found 12544",
+    );
+    setting.refused(&["max_pixels=56"], "found \"q_proj\", which the tower has, too");
 }

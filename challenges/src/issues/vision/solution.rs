@@ -31,7 +31,7 @@ impl Vision for Solution {
     // large as an edge can be saturates when it is made a number, so no product overflows before it is looked at.
     // step D.23: find the size that an image is resized to
     fn size(&self, rule: Rule, image: Size) -> Result<Size, Error> {
-        let is_edge = |edge: usize| edge >= 1 && edge <= LONGEST_EDGE;
+        let is_edge = |edge: usize| (1..=LONGEST_EDGE).contains(&edge);
         if !is_edge(image.height) || !is_edge(image.width) {
             return Err(Error::Size { size: image });
         }
@@ -145,19 +145,20 @@ impl Vision for Solution {
         let (mut next, mut images) = (0, row.images.iter().peekable());
         while axes[0].len() < row.ids.len() {
             let token = axes[0].len();
-            match (by, images.next_if(|(range, _)| range.start == token)) {
-                (Placeholders::Qwen { merge, .. }, Some((range, grid))) => {
-                    let (h, w) = (grid.h / merge, grid.w / merge);
-                    for i in 0..range.len() {
-                        let place = [i / (h * w), i % (h * w) / w, i % w];
-                        axes.iter_mut().zip(place).for_each(|(axis, place)| axis.push(next + place as i32));
-                    }
-                    next += h.max(w) as i32;
+            if let Placeholders::Qwen { merge, .. } = by
+                && let Some((range, grid)) = images.next_if(|(range, _)| range.start == token)
+            {
+                let (h, w) = (grid.h / merge, grid.w / merge);
+                for i in 0..range.len() {
+                    let place = [i / (h * w), i % (h * w) / w, i % w];
+                    axes.iter_mut().zip(place).for_each(|(axis, place)| axis.push(next + place as i32));
                 }
-                _ => {
-                    axes.iter_mut().for_each(|axis| axis.push(next));
-                    next += 1;
+                next += h.max(w) as i32;
+            } else {
+                for axis in &mut axes {
+                    axis.push(next);
                 }
+                next += 1;
             }
         }
         let largest = axes.iter().flatten().max().map_or(0, |largest| largest + 1);
@@ -170,9 +171,12 @@ impl Vision for Solution {
     // to ask for the tokens of an image, which nobody predicts.
     // step D.26: label the trained tokens that are no part of an image
     fn labels(&self, row: &Row) -> Vec<i32> {
-        let in_image = |token: usize| row.images.iter().any(|(range, _)| range.contains(&token));
-        let is_asked = |token: usize| row.trained[token] && !in_image(token);
-        (0..row.ids.len()).map(|token| if is_asked(token) { row.ids[token] } else { IGNORED }).collect()
+        let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { IGNORED };
+        let mut labels: Vec<i32> = row.ids.iter().zip(&row.trained).map(label).collect();
+        for (range, _) in &row.images {
+            labels[range.clone()].fill(IGNORED);
+        }
+        labels
     }
     // ANCHOR_END: vision-step-26
 

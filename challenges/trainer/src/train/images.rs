@@ -151,7 +151,9 @@ impl Images {
             }
         };
         let mut hasher = Sha256::new();
-        pixels.iter().for_each(|pixel| hasher.update(pixel.to_le_bytes()));
+        for pixel in &pixels {
+            hasher.update(pixel.to_le_bytes());
+        }
         Ok(Prepared { pixels, grid, digest: hasher.finalize().into() })
     }
 }

@@ -137,7 +137,7 @@ fn conversation(
     random: &mut Random,
 ) -> Result<(bool, usize), String> {
     let (mut messages, mut answers) = (Vec::new(), Vec::new());
-    for _ in 0..1 + random.below(3) {
+    for _ in 0..=random.below(3) {
         messages.push(json!({"role": "user", "content": question(random)}));
         let answer = SAYINGS[random.below(SAYINGS.len())];
         answers.push(format!("{answer}<|im_end|>"));

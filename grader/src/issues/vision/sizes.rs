@@ -45,9 +45,9 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("a-largest-size-is-given", |steps, _| {
         let area = AREA;
         let longest = Rule::Longest { edge: 1024, patch: 16 };
-        limited(steps, area, Some(5000), Ok(Rule::Area { factor: 28, least: 3136, most: 5000 }))?;
-        limited(steps, longest, Some(64), Ok(Rule::Longest { edge: 64, patch: 16 }))?;
-        limited(steps, Rule::Crop { edge: 336 }, Some(336), Ok(Rule::Crop { edge: 336 }))
+        limited(steps, area, Some(5000), &Ok(Rule::Area { factor: 28, least: 3136, most: 5000 }))?;
+        limited(steps, longest, Some(64), &Ok(Rule::Longest { edge: 64, patch: 16 }))?;
+        limited(steps, Rule::Crop { edge: 336 }, Some(336), &Ok(Rule::Crop { edge: 336 }))
     }),
     ("the-models-own-size", |steps, _| {
         [
@@ -56,14 +56,14 @@ pub(super) const CHECKS: &Rows<Check> = &[
             Rule::Crop { edge: 5 },
         ]
         .into_iter()
-        .try_for_each(|rule| limited(steps, rule, None, Ok(rule)))
+        .try_for_each(|rule| limited(steps, rule, None, &Ok(rule)))
     }),
     ("sizes-that-cannot-be-given", |steps, _| {
         let of_zero = Err(Error::Limit { only: None, got: 0 });
-        limited(steps, Rule::Area { factor: 28, least: 1, most: 7 }, Some(0), of_zero.clone())?;
-        limited(steps, Rule::Longest { edge: 9, patch: 2 }, Some(0), of_zero)?;
+        limited(steps, Rule::Area { factor: 28, least: 1, most: 7 }, Some(0), &of_zero)?;
+        limited(steps, Rule::Longest { edge: 9, patch: 2 }, Some(0), &of_zero)?;
         [0, 335, 1024].into_iter().try_for_each(|got| {
-            limited(steps, Rule::Crop { edge: 336 }, Some(got), Err(Error::Limit { only: Some(336), got }))
+            limited(steps, Rule::Crop { edge: 336 }, Some(got), &Err(Error::Limit { only: Some(336), got }))
         })
     }),
     ("long-and-thin", |steps, _| {
@@ -125,14 +125,14 @@ fn limited(
     steps: &dyn Vision,
     rule: Rule,
     given: Option<usize>,
-    want: Result<Rule, Error>,
+    want: &Result<Rule, Error>,
 ) -> Result<(), String> {
-    same(&format!("{rule:?} with {given:?} given"), &steps.limited(rule, given), &want)
+    same(&format!("{rule:?} with {given:?} given"), &steps.limited(rule, given), want)
 }
 
 fn drawn(steps: &dyn Vision, random: &mut Random) -> Result<(), String> {
     let (rule, image) = (drawn::rule(random), drawn::size(3000, random));
     let given = (random.below(2) == 1).then(|| random.below(200_000));
-    limited(steps, rule, given, rule.at_most(given))?;
+    limited(steps, rule, given, &rule.at_most(given))?;
     one(steps, rule, image, &rule.size(image))
 }
