@@ -19,6 +19,7 @@ use challenges::issues::attention::{self, Attend, BackEnd, Feature, Packing, Par
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
 use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
+use challenges::issues::gguf::{self, Gguf, Projector, TensorType, TextModel};
 use challenges::issues::vision::{
     self, Batch, Cut, Image, Normalization, Placeholders, Positions, Row, Rule, Sample, Side, Size, Vision,
 };
@@ -34,26 +35,26 @@ use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::programs::ScoreEntry;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Tensor, Type};
+use reference::llama::Rope;
 
 /// Set for the grader's own processes.
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 6] = ["nf4.md", "graph.md", "chat.md", "attention.md", "vision.md", PRINTS];
+const PAGES: [&str; 7] = ["nf4.md", "graph.md", "chat.md", "attention.md", "gguf.md", "vision.md", PRINTS];
 
 /// The page whose attempt prints what it does; also the value of [`AS_GRADER`] for it.
 const PRINTS: &str = "debugging.md";
 
 /// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for
 /// the largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step
-/// of tool calling and of attention the one that its section asks for; halves rounded up in D.23.
+/// of tool calling, of attention and of GGUF files the one that its section asks for; halves rounded up in D.23.
 struct Mistaken;
 
 fn main() -> ExitCode {
     if std::env::var_os(AS_GRADER).is_some() {
-        let attempts =
-            Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).attention(Mistaken).vision(Mistaken);
-        return attempts.run(std::env::args_os());
+        let attempts = Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).attention(Mistaken);
+        return attempts.gguf(Mistaken).vision(Mistaken).run(std::env::args_os());
     }
     let src = book::root().join("src");
     let stale: usize = PAGES.iter().map(|page| stale(&src.join(page))).sum();
@@ -369,5 +370,57 @@ impl Attend for Mistaken {
     fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor {
         let kept = attention::Solution.sink(part, sinks);
         (&part.output.cast(Dtype::F32) - &kept.cast(Dtype::F32)).cast(part.output.ty().dtype)
+    }
+}
+
+impl Gguf for Mistaken {
+    fn sizes(&self, shape: &[usize]) -> Vec<usize> {
+        gguf::Solution.sizes(shape)
+    }
+
+    /// Answers where each row goes.
+    fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize> {
+        let mut to = vec![0; rows];
+        gguf::Solution
+            .rotary_rows(rows, heads)
+            .into_iter()
+            .enumerate()
+            .for_each(|(row, from)| to[from] = row);
+        to
+    }
+
+    fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
+        gguf::Solution.rope_factors(rope, head_dim)
+    }
+
+    /// Takes the scale without its sign.
+    fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8> {
+        let mut bytes = gguf::Solution.quantize(ty, numbers);
+        bytes.chunks_exact_mut(ty.block()[1]).for_each(|block| block[1] &= 0x7f);
+        bytes
+    }
+
+    /// Forgets the keys.
+    fn text_tensor(&self, model: &TextModel, name: &str) -> Option<gguf::Piece> {
+        let right = gguf::Solution.text_tensor(model, name)?;
+        let part = if name.contains("k_proj") { gguf::Part::Whole } else { right.part };
+        Some(gguf::Piece { part, ..right })
+    }
+
+    fn text_keys(&self, model: &TextModel) -> Vec<(String, gguf::Value)> {
+        gguf::Solution.text_keys(model)
+    }
+
+    /// Cuts the patch embedding along its colours.
+    fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<gguf::Piece> {
+        let mut shape = shape.to_vec();
+        if shape.len() == 5 {
+            shape.swap(1, 2);
+        }
+        gguf::Solution.projector_tensors(projector, name, &shape)
+    }
+
+    fn projector_keys(&self, projector: &Projector) -> Vec<(String, gguf::Value)> {
+        gguf::Solution.projector_keys(projector)
     }
 }

@@ -132,6 +132,9 @@ pub const EXPORT_SLIPS: [Entry; 23] = [
 
 type Keys = Vec<(String, Value)>;
 
+/// Names in a checkpoint, and in a file.
+type Names = &'static [(&'static str, &'static str)];
+
 /// The solution, but for some steps.
 struct Mine {
     sizes: fn(&[usize]) -> Vec<usize>,
@@ -517,13 +520,14 @@ impl Gguf for Second {
         if is_clip && name.replacen("vision_model.", "", 1) == "vision_tower.embeddings.class_embedding" {
             return whole("v.class_embd".to_owned());
         }
-        let fronts: &[&str] = match is_clip {
-            true => &["vision_tower.vision_model.", "vision_tower.", "multi_modal_projector."],
-            false => &["visual.merger.", "visual."],
+        let fronts: &[&str] = if is_clip {
+            &["vision_tower.vision_model.", "vision_tower.", "multi_modal_projector."]
+        } else {
+            &["visual.merger.", "visual."]
         };
         let Some(front) = fronts.iter().find(|front| name.starts_with(**front)) else { return Vec::new() };
         let inner = &name[front.len()..];
-        let (outer, inside, blocks): (&[(&str, &str)], &[(&str, &str)], &str) = match *front {
+        let (outer, inside, blocks): (Names, Names, &str) = match *front {
             "multi_modal_projector." => (&PROJECTOR, &[], ""),
             "visual.merger." => (&MERGER, &[], ""),
             "visual." => (&[], &QWEN_BLOCK, "blocks."),
@@ -588,7 +592,7 @@ impl Gguf for Second {
                 }
             }
             Tower::Qwen2Vl { merge } => {
-                keys.extend([ty("qwen2vl_merger"), whole("spatial_merge_size", merge)])
+                keys.extend([ty("qwen2vl_merger"), whole("spatial_merge_size", merge)]);
             }
         }
         let said = [(Activation::Gelu, "clip.use_gelu"), (Activation::Silu, "clip.use_silu")];
@@ -622,7 +626,7 @@ fn put_block(ty: TensorType, block: &[f32], to: &mut Vec<u8>) {
     let least = block.iter().copied().reduce(f32::min).unwrap_or(0.0);
     let most = block.iter().copied().reduce(f32::max).unwrap_or(0.0);
     let far = most.max(-least);
-    let far = block.iter().copied().find(|x| x.abs() == far && far > 0.0).unwrap_or(0.0);
+    let far = block.iter().copied().find(|x| x.abs() >= far && far > 0.0).unwrap_or(0.0);
     let half = |x: f32| f16::from_f32(x).to_le_bytes();
     let over = |d: f32| if d == 0.0 { 0.0 } else { d.recip() };
     let (fifth, offset, steps) = match ty {
@@ -644,9 +648,12 @@ fn put_block(ty: TensorType, block: &[f32], to: &mut Vec<u8>) {
     };
     let middle = f64::midpoint(steps, 1.0);
     let d = if offset { (most - least) / steps as f32 } else { -far / middle as f32 };
-    let at = |x: f32| match offset {
-        true => (x - least) * over(d) + 0.5,
-        false => (f64::from(x) * f64::from(over(d)) + middle + 0.5) as f32,
+    let at = |x: f32| {
+        if offset {
+            (x - least) * over(d) + 0.5
+        } else {
+            (f64::from(x) * f64::from(over(d)) + middle + 0.5) as f32
+        }
     };
     let code = |x: &f32| at(*x).floor().clamp(0.0, steps as f32) as u128;
     let (mut low, mut high) = (0_u128, 0_u32);

@@ -102,7 +102,9 @@ impl Gguf for Solution {
             ("attention.value_length", config.head_dim),
             ("rope.dimension_count", config.head_dim),
         ];
-        sizes.into_iter().for_each(|(key, size)| of_model(key, Value::U32(size as u32)));
+        for (key, size) in sizes {
+            of_model(key, Value::U32(size as u32));
+        }
         of_model("attention.layer_norm_rms_epsilon", Value::F32(config.norm_eps as f32));
         of_model("rope.freq_base", Value::F32(config.rope.theta as f32));
         if let Scaling::Linear { factor } = config.rope.scaling {
@@ -143,7 +145,9 @@ impl Gguf for Solution {
             ("block_count", projector.layers),
             ("attention.head_count", projector.heads),
         ];
-        sizes.into_iter().for_each(|(name, size)| key(&format!("vision.{name}"), Value::U32(size as u32)));
+        for (name, size) in sizes {
+            key(&format!("vision.{name}"), Value::U32(size as u32));
+        }
         key("vision.attention.layer_norm_epsilon", Value::F32(projector.norm_eps as f32));
         key("vision.image_mean", Value::Array(Array::F32(projector.mean.to_vec())));
         key("vision.image_std", Value::Array(Array::F32(projector.std.to_vec())));

@@ -155,9 +155,10 @@ pub fn write(
             }
             contents.push(content);
         }
-        match pieces.is_empty() {
-            true => written.left_out.push(name),
-            false => plan.push((name, shape, pieces)),
+        if pieces.is_empty() {
+            written.left_out.push(name);
+        } else {
+            plan.push((name, shape, pieces));
         }
     }
     let factors = model.factors(steps);

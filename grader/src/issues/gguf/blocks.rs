@@ -47,7 +47,7 @@ fn at_edges(ty: TensorType, random: &mut Random) -> [f32; 32] {
     block[0] = largest;
     for x in &mut block[2..] {
         let code = (1 + random.below(codes - 1)) as f32;
-        let below = (f64::from(code) + f64::from(code.next_down())) / 2.0; // what is nearer to the code becomes it
+        let below = f64::midpoint(f64::from(code), f64::from(code.next_down())); // what is nearer to the code becomes it
         let edge = one_of(&[f64::from(code), below], random);
         *x = ((edge - offset) / f64::from(inverse)) as f32;
         for _ in 0..random.below(3) {
@@ -107,13 +107,16 @@ pub(super) fn one(steps: &dyn Gguf, ty: TensorType, numbers: &[f32]) -> Result<(
 /// What a byte in which two blocks differ belongs to, and what both have there.
 fn differ(ty: TensorType, at: usize, got: &[u8], want: &[u8]) -> String {
     let half = |block: &[u8], at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
-    let hex = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| {
+        let whole = bytes.iter().rev().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte));
+        format!("{whole:#0width$x}", width = 2 + 2 * bytes.len())
+    };
     let has_least = matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
     let fifths = if has_least { 4..8 } else { 2..6 };
     let codes = ty.block()[1] - 16; // of the types with two codes in a byte
     match ty {
         TensorType::F32 | TensorType::F16 | TensorType::Bf16 => {
-            format!("got 0x{}, want 0x{}", hex(got), hex(want))
+            format!("got {}, want {}", hex(got), hex(want))
         }
         _ if at < 2 => format!("d: got {}, want {}", half(got, 0), half(want, 0)),
         _ if has_least && at < 4 => format!("m: got {}, want {}", half(got, 2), half(want, 2)),
@@ -121,7 +124,7 @@ fn differ(ty: TensorType, at: usize, got: &[u8], want: &[u8]) -> String {
             format!("code {}: got {}, want {}", at - 2, got[at].cast_signed(), want[at].cast_signed())
         }
         TensorType::Q5_0 | TensorType::Q5_1 if fifths.contains(&at) => {
-            format!("fifth bits: got 0x{}, want 0x{}", hex(&got[fifths.clone()]), hex(&want[fifths]))
+            format!("fifth bits: got {}, want {}", hex(&got[fifths.clone()]), hex(&want[fifths]))
         }
         _ => format!(
             "codes {} and {}, low and high half of a byte: got {:#04x}, want {:#04x}",

@@ -43,9 +43,10 @@ pub(super) fn text_model(is_qwen: bool, layers: usize, random: &mut Random) -> T
     };
     TextModel {
         name: format!("drawn-{}", random.below(1000)),
-        architecture: match is_qwen {
-            true => Architecture::Qwen2Vl { sections: [half - 2 * (half / 3), half / 3, half / 3] },
-            false => Architecture::Llama,
+        architecture: if is_qwen {
+            Architecture::Qwen2Vl { sections: [half - 2 * (half / 3), half / 3, half / 3] }
+        } else {
+            Architecture::Llama
         },
         config: Config {
             vocab: 50 + random.below(50),
@@ -82,9 +83,10 @@ pub(super) fn projector(is_qwen: bool, layers: usize, output: usize, random: &mu
     let three = |random: &mut Random| std::array::from_fn(|_| random.unit() as f32 + 0.1);
     Projector {
         name: format!("drawn-{}", random.below(1000)),
-        tower: match is_qwen {
-            true => Tower::Qwen2Vl { merge: 2 + random.below(2) },
-            false => Tower::Llava { feature_layer: random.below(layers + 1) },
+        tower: if is_qwen {
+            Tower::Qwen2Vl { merge: 2 + random.below(2) }
+        } else {
+            Tower::Llava { feature_layer: random.below(layers + 1) }
         },
         image_size: patch_size * (3 + random.below(4)),
         patch_size,
@@ -160,7 +162,9 @@ fn llava_tensors(projector: &Projector, inner: &str) -> Tensors {
         for part in ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"] {
             pair(&mut all, &of_layer(part), &[hidden, hidden]);
         }
-        ["layer_norm1", "layer_norm2"].iter().for_each(|norm| pair(&mut all, &of_layer(norm), &[hidden]));
+        for norm in ["layer_norm1", "layer_norm2"] {
+            pair(&mut all, &of_layer(norm), &[hidden]);
+        }
         pair(&mut all, &of_layer("mlp.fc1"), &[intermediate, hidden]);
         pair(&mut all, &of_layer("mlp.fc2"), &[hidden, intermediate]);
     }
@@ -175,7 +179,9 @@ fn qwen_tensors(projector: &Projector, merge: usize) -> Tensors {
     let mut all = vec![("visual.patch_embed.proj.weight".to_owned(), patch)];
     for block in 0..projector.layers {
         let of_block = |part: &str| format!("visual.blocks.{block}.{part}");
-        ["norm1", "norm2"].iter().for_each(|norm| pair(&mut all, &of_block(norm), &[hidden]));
+        for norm in ["norm1", "norm2"] {
+            pair(&mut all, &of_block(norm), &[hidden]);
+        }
         pair(&mut all, &of_block("attn.qkv"), &[3 * hidden, hidden]);
         pair(&mut all, &of_block("attn.proj"), &[hidden, hidden]);
         pair(&mut all, &of_block("mlp.fc1"), &[intermediate, hidden]);
