@@ -33,6 +33,7 @@ int main(int argc, char ** argv) {
     }
     llama_context_params params = llama_context_default_params();
     params.n_ctx = 256;
+    params.n_threads = params.n_threads_batch = 1; // several wait for each other by spinning
     params.type_k = params.type_v = GGML_TYPE_F32; // as the trainer keeps them
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
     llama_context * context = llama_init_from_model(model, params);
