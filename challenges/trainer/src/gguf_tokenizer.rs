@@ -36,7 +36,9 @@ fn unpacked(path: &Path) -> Result<PathBuf, Failure> {
     let file = Gguf::open(path).map_err(Failure::usage)?;
     let files = Keys(&file).files().map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
     let mut digest = Sha256::new();
-    files.iter().for_each(|(name, text)| digest.update(format!("{name}\n{}\n{text}\n", text.len())));
+    for (name, text) in &files {
+        digest.update(format!("{name}\n{}\n{text}\n", text.len()));
+    }
     let mut name = "warpbook-tokenizer-".to_owned();
     digest.finalize().iter().take(16).for_each(|byte| write!(name, "{byte:02x}").expect("a text"));
     let folder = std::env::temp_dir().join(name);

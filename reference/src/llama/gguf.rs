@@ -100,12 +100,11 @@ impl GgufWeights {
     pub fn stored(&self, spec: &TensorSpec) -> Result<StoredInput<'_>, Error> {
         let name = stored_name(&spec.name);
         let tensor = self.file.tensor(&name)?;
-        let (dtype, bytes) = match plain(&tensor) {
-            Some(dtype) => (dtype, Cow::Borrowed(tensor.bytes)),
-            None => {
-                let numbers = dequantize(&tensor).map_err(|fault| Error::from(fault).of(&name))?;
-                (Dtype::F32, numbers.into_iter().flat_map(f32::to_le_bytes).collect())
-            }
+        let (dtype, bytes) = if let Some(dtype) = plain(&tensor) {
+            (dtype, Cow::Borrowed(tensor.bytes))
+        } else {
+            let numbers = dequantize(&tensor).map_err(|fault| Error::from(fault).of(&name))?;
+            (Dtype::F32, numbers.into_iter().flat_map(f32::to_le_bytes).collect())
         };
         let bytes = match self.heads_of(&spec.name) {
             Some(heads) => apart(&bytes, spec.shape[0], heads).into(),

@@ -349,7 +349,9 @@ fn of_package(files: &[PathBuf]) -> Option<Vec<Json>> {
 /// A tensor as the package's answer has it.
 fn answer(tensor: &GgufTensor<'_>) -> Json {
     let mut crc = Crc::new();
-    numbers(tensor).iter().for_each(|x| crc.update(&x.to_le_bytes()));
+    for x in numbers(tensor) {
+        crc.update(&x.to_le_bytes());
+    }
     json!({"sizes": tensor.sizes, "type": tensor.ty.name(), "crc": crc.sum()})
 }
 
@@ -426,7 +428,7 @@ fn projector(name: &str) -> Projector {
         output: 64,
         activation: Activation::QuickGelu,
         mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-        std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+        std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         stored: TensorType::F32,
     }
 }

@@ -9,7 +9,7 @@ const OWN: &str = env!("CARGO_BIN_EXE_own");
 const CAUGHT: [(&str, &str); 3] = [
     ("remembers where numbers lay", "blocks that are remembered"),
     ("knows few heads", "known heads only"),
-    ("asks how blocks are made", "an oracle that answers"),
+    ("asks how blocks are made", "a reference that is asked"),
 ];
 
 fn issues(card: &Scorecard) -> &Challenge {

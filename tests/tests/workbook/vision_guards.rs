@@ -12,7 +12,7 @@ const ROWS: [&str; 3] = ["VLM data collator", "VLM image resizing", "VLM train o
 const CAUGHT: [(&str, &str); 3] = [
     ("remembers images by their place", "an image that remembers"),
     ("takes large images' nearest pixels", "small images only"),
-    ("asks where tokens stand", "an oracle that answers"),
+    ("asks where tokens stand", "a reference that answers"),
 ];
 
 fn issues(card: &Scorecard) -> &Challenge {

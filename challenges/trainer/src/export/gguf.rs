@@ -182,12 +182,11 @@ fn to_file(
 
 /// What is said of a file that was written.
 fn report(path: &Path, written: &Written, stored: TensorType) -> String {
-    let mut said = format!("{}: {} tensors\n", path.display(), written.tensors);
-    if let Some(first) = written.not_whole_blocks.first() {
-        let count = written.not_whole_blocks.len();
-        said += &format!("{count} of them in F16, whose rows are not whole blocks of {stored}: {first}\n");
-    }
-    said
+    let count = written.not_whole_blocks.len();
+    let others = written.not_whole_blocks.first().map_or_else(String::new, |first| {
+        format!("{count} of them in F16, whose rows are not whole blocks of {stored}: {first}\n")
+    });
+    format!("{}: {} tensors\n{others}", path.display(), written.tensors)
 }
 
 /// The weights of a Llama, with an adapter merged into them.
@@ -210,17 +209,13 @@ impl<'m> Merged<'m> {
 
     /// The elements of a weight without an adapter.
     fn own(&self, name: &str) -> Result<Vec<f64>, String> {
-        match self.model.storages().get(name) {
-            Some(Storage::Nf4 { dtype, .. }) => {
-                let weight = self.model.quantized(name).map_err(|error| error.to_string())?;
-                let numbers = reference::nf4::dequantize_f32(&weight.view());
-                Ok(numbers.into_iter().map(|x| rounded(*dtype, x)).collect())
-            }
-            _ => {
-                let dense = self.model.dense::<f64>(name).map_err(|error| error.to_string())?;
-                dense.map(|weight| weight.wide()).ok_or_else(|| "expected numbers, found NF4".into())
-            }
+        if let Some(Storage::Nf4 { dtype, .. }) = self.model.storages().get(name) {
+            let weight = self.model.quantized(name).map_err(|error| error.to_string())?;
+            let numbers = reference::nf4::dequantize_f32(&weight.view());
+            return Ok(numbers.into_iter().map(|x| rounded(*dtype, x)).collect());
         }
+        let dense = self.model.dense::<f64>(name).map_err(|error| error.to_string())?;
+        dense.map(|weight| weight.wide()).ok_or_else(|| "expected numbers, found NF4".into())
     }
 }
 

@@ -140,12 +140,10 @@ pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
 /// Writes a folder.
 fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
     let output = &export.into;
-    let dtype = match export.dtype.map(|dtype| dtype.float().ok_or(dtype)).transpose() {
-        Ok(dtype) => dtype,
-        Err(_) => {
-            return Err(Failure::usage("--dtype: blocks of numbers are a GGUF file's: expected --gguf"));
-        }
-    };
+    let dtype = export.dtype.and_then(Stored::float);
+    if dtype.is_none() && export.dtype.is_some() {
+        return Err(Failure::usage("--dtype: blocks of numbers are a GGUF file's: expected --gguf"));
+    }
     if output.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
     }

@@ -159,7 +159,7 @@ fn tokens(json: &Json, method: Method, vocab: usize) -> Result<(Vec<String>, Vec
             got: id.to_string(),
             need: "the number of a token that the model has",
         })?;
-        tokens[number] = text.to_owned();
+        text.clone_into(&mut tokens[number]);
         kinds[number] = kind;
         Ok::<(), Problem>(())
     };

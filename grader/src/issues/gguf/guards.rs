@@ -19,7 +19,7 @@ type Verdict = Result<Option<String>, String>;
 const GUARDS: [(&str, Guard); 3] = [
     ("blocks that are remembered", |steps, random| Ok(remembers(steps, random))),
     ("known heads only", |steps, random| Ok(known_only(steps, random))),
-    ("an oracle that answers", |steps, random| Ok(oracle_called(steps, random))),
+    ("a reference that is asked", |steps, random| Ok(oracle_called(steps, random))),
 ];
 
 /// Their names.

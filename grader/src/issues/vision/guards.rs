@@ -18,7 +18,7 @@ type Verdict = Result<Option<String>, String>;
 const GUARDS: [(&str, Guard); 3] = [
     ("an image that remembers", |steps, random| Ok(remembers(steps, random))),
     ("small images only", |steps, random| Ok(small_only(steps, random))),
-    ("an oracle that answers", |steps, random| oracle_called(steps, random)),
+    ("a reference that answers", |steps, random| oracle_called(steps, random)),
 ];
 
 /// Their names.
