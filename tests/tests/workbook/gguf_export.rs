@@ -642,7 +642,8 @@ fn a_file_that_is_no_llama_is_refused_by_name() {
     refused(changed(set("llama.block_count", Value::String("1".into()))), "llama.block_count");
     refused(changed(set("llama.embedding_length", Value::U32(0))), "llama.embedding_length");
     refused(changed(set("llama.attention.head_count_kv", Value::U32(3))), "a divisor of 2 heads");
-    refused(changed(set("llama.attention.key_length", Value::U32(3))), "llama.attention.value_length");
+    refused(changed(set("llama.attention.key_length", Value::U32(3))), "an even width of a head");
+    refused(changed(set("llama.attention.value_length", Value::U32(2))), "llama.attention.value_length");
     refused(changed(set("llama.rope.dimension_count", Value::U32(2))), "llama.rope.dimension_count");
     refused(changed(set("llama.rope.scaling.type", text_of("yarn"))), "\"none\" or \"linear\"");
     refused(changed(set("llama.rope.freq_base", Value::F32(f32::NAN))), "a number above 0");
