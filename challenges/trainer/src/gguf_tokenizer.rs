@@ -8,7 +8,7 @@
 //!
 //! The folder is in the system's temporary one, under a name made of what is in it, and written each time.
 //!
-//! Sources: as [`export`](crate::export)'s; the `tokenizer.json` of Llama 2, Llama 3, Qwen 2 and GPT-2.
+//! Sources: `src/llama-vocab.cpp` of llama.cpp; the `tokenizer.json` of Llama 2, Llama 3, Qwen 2 and GPT-2.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -20,8 +20,20 @@ use reference::llama::hub;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use crate::export::PATTERNS;
 use crate::output::Failure;
+
+/// Patterns that cut a text, and their names: the regular expressions that stand in the `tokenizer.json` of Llama 3 and
+/// of Qwen 2.
+pub(crate) const PATTERNS: [(&str, &str); 2] = [
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "llama-bpe",
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "qwen2",
+    ),
+];
 
 /// The folder whose tokenizer a model has: the model's own, or one made of a GGUF file's keys.
 pub(crate) fn folder(model: &str) -> Result<PathBuf, Failure> {

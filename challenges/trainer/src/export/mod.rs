@@ -17,8 +17,6 @@ mod gguf;
 mod projector;
 mod vocabulary;
 
-pub(crate) use vocabulary::PATTERNS;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};

@@ -23,21 +23,9 @@ use reference::checkpoint::gguf::{Array, Value};
 use serde_json::Value as Json;
 
 use crate::files::{Problem, read_json};
+use crate::gguf_tokenizer::PATTERNS;
 use crate::markers::Markers;
 use crate::output::Failure;
-
-/// Patterns that cut a text, and their names: the regular expressions that stand in the `tokenizer.json` of Llama 3 and
-/// of Qwen 2.
-pub(crate) const PATTERNS: [(&str, &str); 2] = [
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        "llama-bpe",
-    ),
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        "qwen2",
-    ),
-];
 
 /// What a token is, by its number in a file.
 #[derive(Clone, Copy)]
