@@ -6,7 +6,8 @@
 //! tokenizer.chat_template                                  -> chat_template.jinja
 //! ```
 //!
-//! The folder is in the system's temporary one, under a name made of what is in it, and written each time.
+//! The folder is in the workbook's cache, where nobody else writes, under a name made of what is in it, and written each
+//! time.
 //!
 //! Sources: `src/llama-vocab.cpp` of llama.cpp; the `tokenizer.json` of Llama 2, Llama 3, Qwen 2 and GPT-2.
 
@@ -51,9 +52,12 @@ fn unpacked(path: &Path) -> Result<PathBuf, Failure> {
     for (name, text) in &files {
         digest.update(format!("{name}\n{}\n{text}\n", text.len()));
     }
-    let mut name = "warpbook-tokenizer-".to_owned();
+    let mut name = "tokenizer-".to_owned();
     digest.finalize().iter().take(16).for_each(|byte| write!(name, "{byte:02x}").expect("a text"));
-    let folder = std::env::temp_dir().join(name);
+    let cache = kernels::cuda::cache_folder().ok_or_else(|| {
+        Failure::usage("expected a folder for caches, found none; WARPBOOK_CACHE names one")
+    })?;
+    let folder = cache.join(name);
     for (name, text) in files {
         let path = folder.join(name);
         atomic_write::write(&path, text.as_bytes()).map_err(|error| Failure::fault(&path, error))?;
@@ -69,6 +73,9 @@ const UNUSED: i32 = 5;
 
 /// The pattern of GPT-2 that cuts a text, with digits one by one or not, and those of a regular expression.
 const BYTE_LEVEL: [&str; 2] = ["gpt-2", "smollm"];
+
+/// The longest token that is taken apart, in bytes: each place in it is looked at, and both sides are read.
+const LONGEST_TOKEN: usize = 256;
 
 /// The keys of a tokenizer.
 struct Keys<'f>(&'f Gguf);
@@ -204,6 +211,10 @@ impl Keys<'_> {
             Some(Value::Array(Array::F32(scores))) if scores.len() == tokens.len() => scores,
             other => return Err(wrong("scores", other, &format!("{} numbers", tokens.len()))),
         };
+        if let Some((token, id)) = plain(tokens, kinds).find(|(token, _)| token.len() > LONGEST_TOKEN) {
+            let need = format!("expected tokens of at most {LONGEST_TOKEN} bytes, found one of");
+            return Err(format!("tokenizer.ggml.tokens[{id}]: {need} {}", token.len()));
+        }
         let known: HashMap<&str, usize> = plain(tokens, kinds).collect();
         let mut merges = Vec::new();
         for (token, id) in plain(tokens, kinds) {

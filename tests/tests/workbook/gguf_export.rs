@@ -663,3 +663,69 @@ fn a_file_that_is_no_llama_is_refused_by_name() {
     fs::write(&path, b"GGUF").expect("it can be written");
     assert!(Llama::open(&text(&path)).is_err());
 }
+
+/// Keys of a tokenizer, hostile ones among them, and what is said of them.
+#[test]
+fn a_tokenizer_that_makes_no_sense_is_refused_by_name() {
+    let folder = TempDir::new().expect("a folder");
+    let texts =
+        |all: &[&str]| Value::Array(Array::String(all.iter().map(|text| (*text).to_owned()).collect()));
+    let (words, text) = (["<unk>", "<s>", "a", "b", "ab"], |text: &str| Value::String(text.into()));
+    let ran = |more: &[(&str, Option<Value>)]| {
+        let bytes = changed(|keys, _| {
+            let own = [
+                ("model", text("llama")),
+                ("tokens", texts(&words)),
+                ("token_type", Value::Array(Array::I32(vec![2, 3, 1, 1, 1]))),
+                ("scores", Value::Array(Array::F32(vec![0.0, 0.0, 0.0, 0.0, -1.0]))),
+                ("add_space_prefix", Value::Bool(false)),
+                ("add_bos_token", Value::Bool(false)),
+            ];
+            keys.extend(own.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)));
+            for (key, value) in more {
+                let key = format!("tokenizer.ggml.{key}");
+                keys.retain(|(name, _)| *name != key);
+                keys.extend(value.clone().map(|value| (key, value)));
+            }
+        });
+        fs::write(folder.path().join("model.gguf"), bytes).expect("it can be written");
+        let flags = ["generate", "model.gguf", "--prompt", "aba", "--max-new-tokens", "1", "--json"];
+        run(Path::new(TRAINER), folder.path(), &[&flags[..], &["--device", "cpu"]].concat())
+    };
+    let right = ran(&[]);
+    let found: Json = serde_json::from_str(&right.stdout).unwrap_or_else(|_| panic!("{}", right.stderr));
+    assert_eq!(found["prompt_ids"], json!([4, 2]));
+    let refused = |more: &[(&str, Option<Value>)], words: &str| {
+        let ran = ran(more);
+        assert!(
+            ran.code == 2 && ran.stderr.contains(words),
+            "{}: {}, expected {words}",
+            ran.code,
+            ran.stderr
+        );
+    };
+    let long = "a".repeat(300);
+    refused(&[("model", Some(text("bert")))], "tokenizer.ggml.model: expected \"gpt2\" or \"llama\"");
+    refused(&[("model", None)], "tokenizer.ggml.model: expected a text, found none");
+    refused(&[("tokens", None)], "tokenizer.ggml.tokens: expected a list of texts, found none");
+    refused(&[("tokens", Some(text("a")))], "tokenizer.ggml.tokens: expected a list of texts");
+    refused(
+        &[("token_type", Some(Value::Array(Array::I32(vec![1]))))],
+        "tokenizer.ggml.token_type: expected 5",
+    );
+    refused(&[("scores", None)], "tokenizer.ggml.scores: expected 5 numbers, found none");
+    refused(
+        &[("eos_token_id", Some(Value::U32(5)))],
+        "tokenizer.ggml.eos_token_id: expected a number below 5",
+    );
+    refused(
+        &[("tokens", Some(texts(&["<unk>", "<s>", &long, "b", "ab"])))],
+        "at most 256 bytes, found one of 300",
+    );
+    let bytes = |more: &[(&'static str, Option<Value>)]| [&[("model", Some(text("gpt2")))], more].concat();
+    refused(&bytes(&[]), "tokenizer.ggml.merges: expected a list of texts, found none");
+    refused(&bytes(&[("merges", Some(texts(&["ab"])))]), "tokenizer.ggml.merges: expected two tokens");
+    let merges = ("merges", Some(texts(&["a b"])));
+    refused(&bytes(&[merges.clone(), ("pre", Some(text("mine")))]), "tokenizer.ggml.pre: expected one of");
+    assert_eq!(ran(&bytes(&[merges, ("pre", Some(text("gpt-2")))])).code, 0);
+}
