@@ -100,7 +100,7 @@ fn machine(report: &Report) -> String {
          <td>{points} of {possible}</td><td>{stand_in}</td><td>{unmeasured}</td><td>{4}</td></tr>",
         escape(&report.name),
         escape(&processor(machine)),
-        escape(&machine.os),
+        escape(&grader::report::system(machine)),
         escape(&machine.arch),
         escape(&machine.date),
         version(&report.card),

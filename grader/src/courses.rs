@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use crate::course::{Backend, Course, backend_of, code};
 use crate::evidence::{Seen, unmeasured};
+use crate::issues::windows;
 use crate::rubric::{Facts, RUBRICS, Rubric};
-use crate::scorecard::Challenge;
+use crate::scorecard::{Challenge, Machine};
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
@@ -87,14 +88,17 @@ pub(crate) fn code_of_solutions(courses: &[&Course]) -> String {
     code(&each)
 }
 
-/// The facts of a challenge by what some of its courses saw; the rows of the others are open.
-pub(crate) fn facts(rubric: &Rubric, courses: &[&Course], seen: &Seen<'_>) -> Facts {
+/// The facts of a challenge by what some of its courses saw on a machine; the rows of the others are open.
+pub(crate) fn facts(rubric: &Rubric, courses: &[&Course], seen: &Seen<'_>, machine: &Machine) -> Facts {
     let open = |reason: &'static str| move |name: &'static str| (name, unmeasured(reason));
     let mut facts: Facts = rubric.facts().into_iter().map(open("not part of this version")).collect();
     for course in of_challenge(rubric.name, Backend::Cpu) {
         facts.extend(course.rows().into_iter().map(open("not asked for")));
     }
     facts.extend(courses.iter().flat_map(|course| (course.facts)(seen)));
+    if let Some(fact) = facts.get_mut(windows::ROW) {
+        *fact = windows::fact(machine, courses, seen);
+    }
     facts
 }
 

@@ -313,6 +313,7 @@ fn machine() -> Machine {
         cache_bytes: 33 << 20,
         memory_bytes: 8 << 30,
         os: "linux".into(),
+        wine: None,
         arch: "x86_64".into(),
         date: "2026-01-02".into(),
     }

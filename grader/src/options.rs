@@ -425,6 +425,6 @@ impl Options {
     /// Whether text may be coloured.
     pub fn color(&self) -> bool {
         let wanted = !self.no_color && std::env::var_os("NO_COLOR").is_none();
-        wanted && self.output.is_none() && std::io::stdout().is_terminal()
+        wanted && self.output.is_none() && console::Term::stdout().features().colors_supported() // turned on by asking, on Windows
     }
 }

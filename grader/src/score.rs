@@ -188,7 +188,7 @@ fn graded(
         } else {
             let parts = courses.iter().map(|course| grade(plan, course, &pace)).collect::<Result<_, _>>();
             let graded = together(&courses, parts.map_err(RunError::Fault)?);
-            let challenge = challenge(rubric, plan, &courses, &graded);
+            let challenge = challenge(rubric, plan, &courses, &graded, &card.machine);
             add(&mut card, challenge, graded.guards);
         }
         update(&card)?;
@@ -431,11 +431,17 @@ fn without_answer(
     }
 }
 
-fn challenge(rubric: &Rubric, plan: &Plan, courses: &[&Course], graded: &Graded) -> Challenge {
+fn challenge(
+    rubric: &Rubric,
+    plan: &Plan,
+    courses: &[&Course],
+    graded: &Graded,
+    machine: &Machine,
+) -> Challenge {
     let Graded { code, guards, checks, measurements, unmeasured, .. } = graded;
     let facts = match Expected::of(courses, Vector::widest()).part(checks, guards) {
         Some(part) => of_part(rubric, &part),
-        None => courses::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }),
+        None => courses::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }, machine),
     };
     let mut measurements = measurements.clone();
     let totals: Vec<_> =
@@ -545,6 +551,7 @@ pub(crate) fn machine() -> Machine {
         memory_bytes: host.memory_bytes,
         gpu: None,
         os: std::env::consts::OS.into(),
+        wine: host.wine,
         arch: std::env::consts::ARCH.into(),
         date: crate::date::today(),
     }

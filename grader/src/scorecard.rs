@@ -53,6 +53,9 @@ pub struct Machine {
     pub gpu: Option<String>,
     /// `linux`, `macos` or `windows`.
     pub os: String,
+    /// The version of Wine, where it stands in for Windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wine: Option<String>,
     /// `x86_64` or `aarch64`.
     pub arch: String,
     /// Day of the run, UTC, `YYYY-MM-DD`.

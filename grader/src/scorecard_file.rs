@@ -58,9 +58,9 @@ fn bounded(card: &Scorecard) -> Result<(), String> {
     few("challenges", card.challenges.len())?;
     few("guards", card.guards.len())?;
     let machine = &card.machine;
-    let gpu = machine.gpu.as_deref().unwrap_or_default();
+    let optional = [&machine.gpu, &machine.wine].map(|text| text.as_deref().unwrap_or_default());
     let heads = [&card.warpbook, &card.attempt, &card.seed, &machine.cpu, &machine.vector, &machine.os];
-    for text in heads.into_iter().chain([&machine.arch, &machine.date]).map(String::as_str).chain([gpu]) {
+    for text in heads.into_iter().chain([&machine.arch, &machine.date]).map(String::as_str).chain(optional) {
         short(text)?;
     }
     for guard in &card.guards {

@@ -4,7 +4,6 @@ use std::io::{BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use super::{Kind, Message, Opening, Order, Request, Said, link};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
@@ -72,14 +71,14 @@ fn end_with_parent() {
     let parent = std::os::unix::process::parent_id();
     std::thread::spawn(move || {
         while std::os::unix::process::parent_id() == parent {
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(std::time::Duration::from_millis(200));
         }
         std::process::exit(124);
     });
 }
 
-#[cfg(not(unix))]
-fn end_with_parent() {} // a Windows job object ends with its parent
+#[cfg(windows)]
+fn end_with_parent() {} // the parent has the only handle to this process's job, which ends with it
 
 fn remember(message: &str) {
     let message = as_the_reader_knows_it(message);

@@ -3,7 +3,8 @@
 //! On Unix the child's standard input is one end of a socket pair. The child takes a private copy of it, and
 //! standard input becomes what an attempt expects: empty. No other process inherits the copy, and a socket cannot
 //! be opened a second time by its path under `/proc`. On Windows orders come through standard input and results
-//! leave by standard error, whose other lines are what the attempt prints.
+//! leave by standard output; the child takes private copies of both, and an attempt's standard output becomes its
+//! standard error.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::Command;
@@ -77,42 +78,59 @@ mod system {
 
 #[cfg(windows)]
 mod system {
+    #![allow(unsafe_code)] // what the standard handles of a process are is set by a function of the system
+
+    use std::fs::File;
     use std::io::{PipeReader, PipeWriter};
-    use std::os::windows::io::AsHandle;
-    use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
+    use std::os::windows::io::{AsHandle, FromRawHandle, IntoRawHandle, OwnedHandle};
+    use std::process::Stdio;
+
+    use windows_sys::Win32::Foundation::HANDLE;
+    use windows_sys::Win32::System::Console::{
+        GetStdHandle, STD_ERROR_HANDLE, STD_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, SetStdHandle,
+    };
 
     use super::{BufReader, ChildWrapper, Command, io};
 
     /// A child's way to the grader.
     pub(in super::super) type Results = PipeWriter;
 
-    /// The grader's end.
-    pub(in super::super) struct Link;
+    /// The grader's end: where orders are written, where results are read, and where what the attempt prints is.
+    pub(in super::super) struct Link(PipeWriter, PipeReader, PipeReader);
 
-    /// Lets what `command` starts read orders from its standard input and write results to its standard error.
+    /// Lets what `command` starts read orders from its standard input and write results to its standard output.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Link)
+        let ((orders, ours), (results, theirs), (printed, prints)) = (io::pipe()?, io::pipe()?, io::pipe()?);
+        command.stdin(Stdio::from(orders)).stdout(Stdio::from(theirs)).stderr(Stdio::from(prints));
+        Ok(Link(ours, results, printed))
     }
 
     impl Link {
         /// Where orders are written, where results are read, and where what the attempt prints is.
-        pub fn split(
-            self,
-            child: &mut dyn ChildWrapper,
-        ) -> io::Result<(ChildStdin, ChildStderr, ChildStdout)> {
-            match (child.stdin().take(), child.stderr().take(), child.stdout().take()) {
-                (Some(orders), Some(results), Some(printed)) => Ok((orders, results, printed)),
-                _ => Err(io::Error::other("the child process has no pipes")),
-            }
+        pub fn split(self, _: &mut dyn ChildWrapper) -> io::Result<(PipeWriter, PipeReader, PipeReader)> {
+            Ok((self.0, self.1, self.2))
         }
     }
 
-    /// A child's own end. Must be called before the attempt runs.
+    /// A child's own end. Must be called before the attempt runs, and before anything is printed.
     pub(in super::super) fn private() -> io::Result<(BufReader<PipeReader>, Results)> {
-        let orders = PipeReader::from(io::stdin().as_handle().try_clone_to_owned()?);
-        let results = PipeWriter::from(io::stderr().as_handle().try_clone_to_owned()?);
-        Ok((BufReader::new(orders), results))
+        let nothing = File::open("NUL")?.into_raw_handle();
+        // SAFETY: the handle is asked for, not used.
+        let prints = unsafe { GetStdHandle(STD_ERROR_HANDLE) };
+        let orders = taken(STD_INPUT_HANDLE, nothing)?;
+        let results = taken(STD_OUTPUT_HANDLE, prints)?;
+        Ok((BufReader::new(PipeReader::from(orders)), PipeWriter::from(results)))
+    }
+
+    /// A copy of a standard handle that no other process inherits; another handle is the standard one from now on.
+    fn taken(which: STD_HANDLE, instead: HANDLE) -> io::Result<OwnedHandle> {
+        // SAFETY: the process was started with this handle, and nobody else closes it.
+        let given = unsafe { OwnedHandle::from_raw_handle(GetStdHandle(which)) };
+        // SAFETY: both handles are open; the one that is set stays so as long as the process lives.
+        if unsafe { SetStdHandle(which, instead) } == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        given.as_handle().try_clone_to_owned()
     }
 }
 

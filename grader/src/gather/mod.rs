@@ -16,6 +16,8 @@
 //! reports, and the item is done when all are.
 
 mod child;
+#[cfg(windows)]
+mod job;
 mod ledger;
 mod link;
 mod parent;

@@ -17,7 +17,7 @@ use process_wrap::std::{ChildWrapper, CommandWrap};
 
 use super::link::{self, Line};
 use super::tree::{MOST_PROCESSES, Tree};
-use super::{CHILD_FLAG, Order, Request, Said};
+use super::{CHILD_FLAG, Order, Request};
 
 /// Which program to start as a child.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub(super) struct Team {
 impl Team {
     /// Starts as many processes as are asked for.
     pub fn start(launch: &Launch, request: &Request) -> std::io::Result<Self> {
-        let tree = Tree::watch();
+        let tree = Tree::watch()?;
         #[cfg(unix)]
         usual_stack();
         let most = if request.effort.shows_calls { SHOWN_OUTPUT_BYTES } else { KEPT_OUTPUT_BYTES };
@@ -88,8 +88,9 @@ impl Team {
         for rank in 0..request.ranks.max(1) {
             let leader = team.members.first().map(|member| member.child.id());
             let member = Member::start(launch, (rank, request.ranks), leader, most, &send)?;
-            team.tree.root(member.child.id());
+            let id = member.child.id();
             team.members.push(member);
+            team.tree.root(id)?; // nothing of the attempt runs in it before it is told what to do
         }
         Ok(team)
     }
@@ -217,47 +218,40 @@ impl Member {
         let (orders, results, printed) = link.split(child.as_mut())?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let reader = keep(printed, &output, most);
-        let (to, beside) = (to.clone(), Arc::clone(&output));
-        std::thread::spawn(move || forward(results, rank, &to, &beside, most));
+        let to = to.clone();
+        std::thread::spawn(move || forward(results, rank, &to));
         Ok(Self { child, orders: Box::new(orders), output, reader })
     }
 }
 
 /// Hands a child's lines on, one at a time, and says when there are no more.
-fn forward(reader: impl Read, rank: usize, to: &SyncSender<Heard>, printed: &Mutex<Vec<u8>>, most: usize) {
+fn forward(reader: impl Read, rank: usize, to: &SyncSender<Heard>) {
     let mut reader = BufReader::new(reader);
     while let Ok(Some(line)) = link::read_line(&mut reader) {
-        match line {
-            // there the attempt's own words come the same way
-            Line::Whole(words) if cfg!(windows) && serde_json::from_slice::<Said>(&words).is_err() => {
-                remember(printed, &[&words, b"\n".as_slice()].concat(), most);
-            }
-            line => {
-                if to.send((rank, Some(line))).is_err() {
-                    return;
-                }
-            }
+        if to.send((rank, Some(line))).is_err() {
+            return;
         }
     }
     _ = to.send((rank, None)); // nobody hears it where the team was ended
 }
 
 /// The command in a process group of its own, or in the first rank's, so that what it starts ends with it. Only the
-/// first rank waits for the group: two that did would take each other's end from one another. On Windows each rank has
-/// a job of its own.
-#[cfg_attr(windows, expect(unused_variables, unused_mut, reason = "a process group is a thing of Unix"))]
+/// first rank waits for the group: two that did would take each other's end from one another.
+#[cfg(unix)]
 fn contained(mut command: Command, leader: Option<u32>) -> CommandWrap {
-    #[cfg(unix)]
     if let Some(leader) = leader.and_then(|leader| i32::try_from(leader).ok()) {
         std::os::unix::process::CommandExt::process_group(&mut command, leader);
         return CommandWrap::from(command);
     }
     let mut wrap = CommandWrap::from(command);
-    #[cfg(unix)]
     wrap.wrap(process_wrap::std::ProcessGroup::leader());
-    #[cfg(windows)]
-    wrap.wrap(process_wrap::std::JobObject);
     wrap
+}
+
+/// The command as it is: on Windows the attempt's job holds all that it starts.
+#[cfg(windows)]
+fn contained(command: Command, _: Option<u32>) -> CommandWrap {
+    CommandWrap::from(command)
 }
 
 /// Reads an attempt's own output to its end, keeping the last part.
@@ -313,6 +307,10 @@ fn cause_of_death(status: ExitStatus, said: &str) -> String {
         };
         return format!("ended by {name}");
     }
+    #[cfg(windows)]
+    if let Some(exception) = status.code().and_then(|code| exception(code.cast_unsigned(), said)) {
+        return format!("ended by {exception}");
+    }
     match status.code() {
         Some(code) => format!("left the process with exit({code}) instead of returning"),
         None => format!("ended: {status}"),
@@ -335,4 +333,20 @@ fn shortened(line: &str) -> String {
         None => line.into(),
         Some((end, _)) => format!("{}... ({} bytes more)", &line[..end], line.len() - end),
     }
+}
+
+/// What an exit code says that is one of Windows' own (NTSTATUS values, "[MS-ERREF]", section 2.3.1).
+#[cfg(windows)]
+fn exception(code: u32, said: &str) -> Option<&'static str> {
+    Some(match code {
+        0xC000_0005 => "an access violation; likely cause: an index past the end of a buffer",
+        0xC000_0006 => "an error of reading a mapped file",
+        0xC000_001D => "an illegal instruction",
+        0xC000_0094 | 0xC000_0095 => "an arithmetic fault",
+        0xC000_0096 => "a privileged instruction",
+        0xC000_00FD => "a stack overflow",
+        0xC000_0409 if said.contains("overflowed its stack") => "a stack overflow",
+        0xC000_0409 => "an abort",
+        _ => return None,
+    })
 }

@@ -2,7 +2,8 @@
 //!
 //! On Linux a process whose parent ends is handed to the nearest ancestor that asked for it (a *subreaper*,
 //! prctl(2)); while it gathers, the grader is one. So whatever an attempt started is below its process, or a
-//! child of the grader's own that was not there before. Elsewhere the process group or job is all that is known.
+//! child of the grader's own that was not there before. On Windows all of them are in one job (`job`), which ends with
+//! the grader. Elsewhere the process group is all that is known.
 
 /// Processes that an attempt may have at one time: its own, the one that is single-stepped, and some to spare.
 pub(super) const MOST_PROCESSES: usize = 64;
@@ -18,6 +19,7 @@ pub(super) struct Held {
 #[cfg(target_os = "linux")]
 mod system {
     use std::collections::{BTreeMap, BTreeSet};
+    use std::io;
     use std::time::{Duration, Instant};
 
     use nix::sys::prctl::set_child_subreaper;
@@ -45,16 +47,17 @@ mod system {
 
     impl Tree {
         /// Before the attempt's process starts.
-        pub fn watch() -> Self {
+        pub fn watch() -> io::Result<Self> {
             _ = set_child_subreaper(true); // where it is refused, the process group is left
             let own = std::process::id();
             let children = processes().into_iter().filter(|(_, process)| process.parent == own);
-            Self { before: children.map(|(id, _)| id).collect(), roots: BTreeSet::new() }
+            Ok(Self { before: children.map(|(id, _)| id).collect(), roots: BTreeSet::new() })
         }
 
-        /// A process of the attempt's own: one a rank.
-        pub fn root(&mut self, id: u32) {
+        /// A process of the attempt's own: one a rank, which has not been told what to do yet.
+        pub fn root(&mut self, id: u32) -> io::Result<()> {
             self.roots.insert(id);
+            Ok(())
         }
 
         /// What the attempt holds now.
@@ -130,19 +133,48 @@ mod system {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(windows)]
 mod system {
+    use std::io;
+
+    use super::super::job::Job;
+    use super::Held;
+
+    /// The attempt's job.
+    pub(in super::super) struct Tree(Job);
+
+    impl Tree {
+        pub fn watch() -> io::Result<Self> {
+            Job::new().map(Self)
+        }
+
+        pub fn root(&mut self, id: u32) -> io::Result<()> {
+            self.0.add(id)
+        }
+
+        pub fn held(&self) -> Held {
+            self.0.held()
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", windows)))]
+mod system {
+    use std::io;
+
     use super::Held;
 
     /// Nothing is known of other processes here; the counting allocator's limit still holds.
     pub(in super::super) struct Tree;
 
     impl Tree {
-        pub fn watch() -> Self {
-            Self
+        pub fn watch() -> io::Result<Self> {
+            Ok(Self)
         }
 
-        pub fn root(&mut self, _: u32) {}
+        pub fn root(&mut self, _: u32) -> io::Result<()> {
+            Ok(())
+        }
 
         pub fn held(&self) -> Held {
             Held::default()

@@ -6,6 +6,7 @@ mod classify;
 mod gguf;
 mod part;
 mod vision;
+pub(crate) mod windows;
 
 pub(crate) use attention::COURSE as ATTENTION;
 pub(crate) use chat::COURSE as CHAT;

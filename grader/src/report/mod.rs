@@ -297,10 +297,18 @@ pub fn machine(machine: &Machine) -> String {
     if machine.memory_bytes > 0 {
         parts.push(format!("{} memory", bytes(machine.memory_bytes as f64)));
     }
-    parts.push(format!("{} {}", machine.os, machine.arch));
+    parts.push(format!("{} {}", system(machine), machine.arch));
     parts.extend(machine.gpu.clone());
     parts.retain(|part| !part.trim().is_empty());
     parts.join(", ")
+}
+
+/// The operating system, and what stands in for it.
+pub fn system(machine: &Machine) -> String {
+    match &machine.wine {
+        Some(version) => format!("{} (Wine {version})", machine.os),
+        None => machine.os.clone(),
+    }
 }
 
 /// A card, as reports name it.

@@ -64,6 +64,7 @@ fn machine(on_a_card: bool) -> Machine {
         memory_bytes: 16 << 30,
         gpu: on_a_card.then(|| gpu.into()),
         os: "linux".into(),
+        wine: None,
         arch: "x86_64".into(),
         date: "2026-01-31".into(),
     }
@@ -92,7 +93,7 @@ fn challenge(rubric: &'static Rubric, courses: &[&'static Course], guards: &mut 
     let measurements = courses.iter().flat_map(|course| measurements(course)).collect();
     let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
     let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
-    let facts = courses::facts(rubric, courses, &seen);
+    let facts = courses::facts(rubric, courses, &seen, &machine(course.backend == Backend::Cuda));
     guards.extend(own);
     let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
     let code = courses::code_of_solutions(courses);

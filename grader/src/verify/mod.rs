@@ -159,9 +159,12 @@ impl Findings {
             let units = "a vector unit of that processor";
             self.add(About::Numbers, "machine", &format!("{} on {}", machine.vector, machine.arch), units);
         }
-        let gpu = machine.gpu.as_deref().unwrap_or_default();
-        for text in [&machine.cpu, &machine.os, &machine.arch, &machine.date, gpu] {
+        let [gpu, wine] = [&machine.gpu, &machine.wine].map(|text| text.as_deref().unwrap_or_default());
+        for text in [&machine.cpu, &machine.os, &machine.arch, &machine.date, gpu, wine] {
             self.plain("machine", text);
+        }
+        if machine.wine.is_some() && machine.os != "windows" {
+            self.add(About::Numbers, "machine", &format!("Wine on {}", machine.os), "Wine for windows");
         }
         let on_a_card = |challenge: &Challenge| challenge.device.starts_with("cuda") && challenge.attempted;
         let used = card.challenges.iter().any(on_a_card);

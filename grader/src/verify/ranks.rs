@@ -11,14 +11,14 @@ use crate::scorecard::{Challenge, Check, Guard, Outcome, Scorecard, Truth};
 
 /// A report in which every row holds, and what is changed in it.
 fn judged(change: impl FnOnce(&mut Challenge, &mut Vec<Guard>)) -> Facts {
-    let Scorecard { mut challenges, mut guards, .. } = fixture::whole(false);
+    let Scorecard { mut challenges, mut guards, machine, .. } = fixture::whole(false);
     let mut challenge = challenges.swap_remove(1);
     guards.retain(|guard| guard.challenge == challenge.name);
     change(&mut challenge, &mut guards);
     let (checks, measurements) = (&challenge.checks, &challenge.measurements);
     let seen = Seen { checks, guards: &guards, measurements, unmeasured: &BTreeMap::new() };
     let rubric = crate::rubric::find("fsdp").expect("it is one of five");
-    courses::facts(rubric, &courses::of_challenge("fsdp", Backend::Cpu), &seen)
+    courses::facts(rubric, &courses::of_challenge("fsdp", Backend::Cpu), &seen, &machine)
 }
 
 fn end(challenge: &mut Challenge, steps: &[&str], how: Outcome) {

@@ -42,7 +42,7 @@ impl Findings {
             measurements: &challenge.measurements,
             unmeasured: &unmeasured,
         };
-        let facts = courses::facts(subject.rubric, &subject.courses, &seen);
+        let facts = courses::facts(subject.rubric, &subject.courses, &seen, &subject.card.machine);
         let facts = match &subject.part {
             Some(part) => of_part(subject.rubric, part),
             None => facts.into_iter().map(|(name, fact)| (name, without_reason(&fact))).collect(),

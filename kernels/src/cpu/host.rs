@@ -1,5 +1,8 @@
 //! What the operating system says of this machine.
 
+#[cfg(windows)]
+use super::windows::{cache_bytes, cpu_name, memory_bytes, wine};
+
 /// Facts about the machine, each 0 or `unknown` where the system does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
@@ -11,16 +14,19 @@ pub struct Host {
     pub cache_bytes: u64,
     /// Bytes of main memory.
     pub memory_bytes: u64,
+    /// The version of Wine, where it stands in for Windows.
+    pub wine: Option<String>,
 }
 
-/// Asks the system. Linux answers through `/proc` and `/sys`, macOS through `sysctl`, Windows through the
-/// environment (which knows the processor's name only).
+/// Asks the system. Linux answers through `/proc` and `/sys`, macOS through `sysctl`, Windows through its registry and
+/// its functions.
 pub fn host() -> Host {
     Host {
         cpu: cpu_name().unwrap_or_else(|| "unknown".into()),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         cache_bytes: cache_bytes().unwrap_or(0),
         memory_bytes: memory_bytes().unwrap_or(0),
+        wine: wine(),
     }
 }
 
@@ -71,17 +77,22 @@ fn memory_bytes() -> Option<u64> {
     sysctl("hw.memsize")?.parse().ok()
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn cpu_name() -> Option<String> {
-    std::env::var("PROCESSOR_IDENTIFIER").ok()
+#[cfg(not(windows))]
+fn wine() -> Option<String> {
+    None
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+fn cpu_name() -> Option<String> {
+    None
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 fn cache_bytes() -> Option<u64> {
     None
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 fn memory_bytes() -> Option<u64> {
     None
 }

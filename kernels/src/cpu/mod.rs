@@ -18,6 +18,8 @@ mod stream;
 mod tick;
 mod transpose;
 mod vector;
+#[cfg(windows)]
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

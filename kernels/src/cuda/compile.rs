@@ -326,6 +326,7 @@ fn seal_of(image: &[u8], ptx: &str) -> String {
 /// Writes a file so that nobody ever sees half of it: beside its place, under a name that no other thread, process or
 /// container has, and then renamed.
 fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no permissions to be set"))]
     let mut aside = tempfile::Builder::new();
     #[cfg(unix)]
     aside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask: others may read it

@@ -56,6 +56,11 @@ pub struct Saved {
     pub trained_on: Json,
 }
 
+/// Waits until the disk has the names in a folder. Windows has no such call: its file systems keep a journal of them.
+fn sync(folder: &Path) -> std::io::Result<()> {
+    if cfg!(windows) { Ok(()) } else { File::open(folder)?.sync_all() }
+}
+
 /// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the
 /// adapter, both moments, and twice the same in the making of their file.
 pub const COPIES: usize = 7;
@@ -212,7 +217,6 @@ impl Output {
     fn publish(&self, name: &str) -> Result<(), Failure> {
         let (path, partial) = (self.join(name), self.partial(name));
         let fault = |error| Failure::fault(&path, error);
-        let sync = |folder: &Path| File::open(folder)?.sync_all();
         sync(&partial).map_err(fault)?;
         if path.exists() {
             self.remove(&path)?; // one that was not whole, or the adapter of a run that was made longer
