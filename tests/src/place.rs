@@ -25,6 +25,23 @@ pub fn tests() -> PathBuf {
     workbook().join("tests")
 }
 
+/// The cargo that runs the tests.
+pub fn cargo() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
+}
+
+/// Where cargo puts programs below a build folder: `release`, or `x86_64-pc-windows-gnu/release` where the tests were
+/// compiled for another system than the compiler's.
+pub fn profile() -> PathBuf {
+    let here = std::env::current_exe().unwrap_or_default();
+    let parts: Vec<_> = here.iter().collect();
+    let of = |name: &str| parts.iter().rposition(|part| *part == name);
+    match (of("target"), of("deps")) {
+        (Some(target), Some(deps)) if target < deps => parts[target + 1..deps].iter().collect(),
+        _ => "release".into(),
+    }
+}
+
 /// A program of the tests beside the one that runs, by the path that it was compiled to.
 pub fn program(compiled: &Path) -> PathBuf {
     let here = std::env::current_exe().ok();

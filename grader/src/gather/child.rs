@@ -65,14 +65,17 @@ fn next<T: serde::de::DeserializeOwned>(orders: &mut impl BufRead) -> Option<T> 
     serde_json::from_str(&line).ok()
 }
 
-/// An attempt in an endless loop must not outlive a grader that was interrupted.
+/// An attempt in an endless loop must not outlive a grader that was interrupted, nor must what it started: all of them
+/// are in a process group of their own.
 #[cfg(unix)]
 fn end_with_parent() {
+    use nix::sys::signal::{Signal, killpg};
     let parent = std::os::unix::process::parent_id();
     std::thread::spawn(move || {
         while std::os::unix::process::parent_id() == parent {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
+        _ = killpg(nix::unistd::getpgrp(), Signal::SIGKILL);
         std::process::exit(124);
     });
 }

@@ -5,8 +5,9 @@
 
 #![allow(unsafe_code)] // a segmentation fault has no safe form
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use challenges::nf4::{Absmax, Nf4, Output, Weight};
 use kernels::Cpu;
@@ -15,7 +16,7 @@ use super::Entry;
 use super::honest::nf4::Solution;
 
 /// Every fault.
-pub const FAULTS: [Entry; 11] = [
+pub const FAULTS: [Entry; 12] = [
     Entry { name: "panics", hand_in: |all| all.nf4(Fault(|| panic!("no block has a scale of zero"))) },
     Entry { name: "overflows its stack", hand_in: |all| all.nf4(Fault(|| _ = deeper(&[0; 64]))) },
     Entry { name: "segfaults", hand_in: |all| all.nf4(Fault(segfault)) },
@@ -27,10 +28,19 @@ pub const FAULTS: [Entry; 11] = [
     Entry { name: "spoils the result pipe", hand_in: |all| all.nf4(Fault(spoil_pipe)) },
     Entry { name: "hangs at its exit", hand_in: |all| all.nf4(Fault(|| HANGING.with(|_| ()))) },
     Entry { name: "leaves a child process", hand_in: |all| all.nf4(Fault(leave_child)) },
+    Entry {
+        name: "leaves a child process and loops",
+        hand_in: |all| {
+            all.nf4(Fault(|| {
+                leave_child();
+                endless();
+            }))
+        },
+    },
 ];
 
-/// Where "leaves a child process" writes down the process that it left.
-pub const PID_FILE: &str = "WARPBOOK_PID_FILE";
+/// The file that a process which "leaves a child process" left goes on writing to.
+pub const HEARTBEAT: &str = "WARPBOOK_HEARTBEAT";
 
 /// The solution, and what happens at a block whose scale is zero.
 pub(super) struct Fault(pub fn());
@@ -118,12 +128,30 @@ thread_local! {
     static HANGING: Hanging = const { Hanging };
 }
 
-/// Something that would outlive the grader by an hour.
+/// This program once more, which would outlive the grader by an hour.
 fn leave_child() {
-    let mut sleep = Command::new("sleep");
-    sleep.arg("3600").stdin(Stdio::null());
+    let own = std::env::current_exe().expect("the program has a path");
+    let mut beating = Command::new(own);
+    beating.env(super::VARIABLE, BEATS).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     #[allow(clippy::zombie_processes)] // that nobody waits for it is the fault
-    let child = sleep.spawn().expect("there is a program called sleep");
-    let file = std::env::var_os(PID_FILE).expect("the test says where to write the process's number");
-    std::fs::write(file, child.id().to_string()).expect("the number can be written");
+    drop(beating.spawn().expect("the program starts once more"));
+    let file = std::env::var_os(HEARTBEAT).expect("the test names the file");
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What the program `own` is called as by the process that it leaves.
+pub const BEATS: &str = "beats";
+
+/// A byte more in the file, twenty times a second, for an hour.
+pub fn beat() {
+    let file = std::env::var_os(HEARTBEAT).expect("the test names the file");
+    for _ in 0..20 * 3600 {
+        let open = std::fs::File::options().create(true).append(true).open(&file);
+        if open.and_then(|mut file| file.write_all(b".")).is_err() {
+            return; // the test is over, and its folder gone
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

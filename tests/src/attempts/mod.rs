@@ -34,7 +34,7 @@ pub use attention::{ATTENDERS, ATTENTION_SLIPS};
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use classify::{CLASS_SLIPS, CLASSIFIERS};
-pub use faults::{FAULTS, PID_FILE};
+pub use faults::{BEATS, FAULTS, HEARTBEAT, beat};
 pub use forgers::{FORGERS, LEAVERS};
 pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};

@@ -14,7 +14,7 @@ use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
 use tests::compiled;
-use tests::place::workbook;
+use tests::place::{self, workbook};
 use tests::program::{Ran, checks, finish, unwrapped};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
@@ -70,7 +70,7 @@ impl Copy {
         fs::create_dir_all(&root).expect("the copy's folder");
         let lock = File::create(target.join("lock")).expect("the copy's lock");
         lock.lock().expect("the copy is free at some time");
-        let release = target.join("release");
+        let release = target.join(place::profile());
         let built = compiled::release().filter(|_| !release.exists());
         if built.is_some() {
             let _ = fs::remove_dir_all(&root); // all of it is written with its times
@@ -99,7 +99,7 @@ impl Copy {
     }
 
     fn cargo(&self, arguments: &[&str]) -> Ran {
-        finish(self.command(Path::new(env!("CARGO"))).args(arguments))
+        finish(self.command(&place::cargo()).args(arguments))
     }
 
     fn grader(&self, arguments: &[&str]) -> Ran {
@@ -674,7 +674,7 @@ fn watched(copy: &Copy, keys: &str) -> String {
 
 #[test]
 fn no_target_of_the_workspace_includes_an_exercise() {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = Command::new(place::cargo());
     let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
     let ran = finish(cargo.current_dir(workbook()).args(arguments));
     let metadata: Value = serde_json::from_str(&ran.stdout).expect("cargo prints JSON");

@@ -85,38 +85,66 @@ fn an_exit_that_hangs_keeps_nobody_waiting() {
     assert!(hanging < 3 * usual + Duration::from_secs(8), "{hanging:?}, an honest attempt {usual:?}");
 }
 
-#[cfg(target_os = "linux")] // where /proc tells who lives
 #[test]
 fn a_process_that_an_attempt_leaves_ends_with_it() {
-    let folder = tempfile::tempdir().expect("a folder for the process's number");
-    let file = folder.path().join("pid");
-    let mut command = std::process::Command::new(tests::place::program(std::path::Path::new(OWN)));
-    let ran = tests::program::finish(
-        command
-            .args(["test", "nf4", "--case", FAULTY, "--json"])
-            .env(tests::attempts::VARIABLE, "leaves a child process")
-            .env(tests::attempts::PID_FILE, &file),
-    );
+    let folder = tempfile::tempdir().expect("a folder for the heartbeat");
+    let file = folder.path().join("heartbeat");
+    let ran = tests::program::finish(beating(&file, "leaves a child process").arg("--json"));
     assert!(unpassed(&ran.card()).is_empty(), "the answer is right");
-    let id = std::fs::read_to_string(&file).expect("the attempt started its process");
-    let patience = Instant::now() + Duration::from_mins(1);
-    while lives(&id) {
-        assert!(Instant::now() < patience, "process {id} outlives the grader");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    falls_silent(&file);
 }
 
-/// Whether a process runs; one that ended and was not collected yet does not.
-#[cfg(target_os = "linux")]
-fn lives(id: &str) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+#[test]
+fn what_an_attempt_started_ends_with_a_grader_that_is_killed() {
+    let folder = tempfile::tempdir().expect("a folder for the heartbeat");
+    let file = folder.path().join("heartbeat");
+    let mut command = beating(&file, "leaves a child process and loops");
+    let silent = || std::process::Stdio::null();
+    let mut grader = command.stdout(silent()).stderr(silent()).spawn().expect("the grader starts");
+    let patience = Instant::now() + Duration::from_mins(1);
+    while beats(&file) == 0 {
+        assert!(Instant::now() < patience, "the attempt started no process");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    grader.kill().and_then(|()| grader.wait()).expect("it is killed");
+    falls_silent(&file);
+}
+
+/// A run of the check at which the process begins to write.
+fn beating(file: &std::path::Path, attempt: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(tests::place::program(std::path::Path::new(OWN)));
+    command.args(["test", "nf4", "--case", FAULTY]);
+    command.env(tests::attempts::VARIABLE, attempt).env(tests::attempts::HEARTBEAT, file);
+    command
+}
+
+fn beats(file: &std::path::Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |file| file.len())
+}
+
+/// That nobody writes to the file any more: for two seconds, forty times what a living process takes for a byte.
+fn falls_silent(file: &std::path::Path) {
+    assert!(beats(file) > 0, "the attempt started no process");
+    let patience = Instant::now() + Duration::from_mins(1);
+    let (mut seen, mut since) = (beats(file), Instant::now());
+    while since.elapsed() < Duration::from_secs(2) {
+        assert!(Instant::now() < patience, "the process outlives the grader");
+        std::thread::sleep(Duration::from_millis(20));
+        if beats(file) != seen {
+            (seen, since) = (beats(file), Instant::now());
+        }
+    }
 }
 
 #[test]
 fn every_fault_is_tried() {
-    let apart = ["loops", "prints results", "hangs at its exit", "leaves a child process"];
+    let apart = [
+        "loops",
+        "prints results",
+        "hangs at its exit",
+        "leaves a child process",
+        "leaves a child process and loops",
+    ];
     for fault in &FAULTS {
         let named = CAUSES.iter().any(|(name, _)| *name == fault.name) || apart.contains(&fault.name);
         assert!(named, "{:?}", fault.name);

@@ -19,8 +19,7 @@ fn no_place_of_a_checkout_is_compiled_in() {
 }
 
 fn metadata() -> Value {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Command::new(tests::place::cargo())
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
         .current_dir(root())
         .output()
@@ -151,8 +150,7 @@ fn calls_no_library_of_features(folder: &str) {
 
 /// The packages that a build of one room or of all needs, each with its features.
 fn packages(of: &[&str]) -> BTreeSet<String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Command::new(tests::place::cargo())
         .args(["tree", "--offline", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p} {f}"])
         .args(of)
         .current_dir(root())
