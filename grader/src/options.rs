@@ -1,6 +1,6 @@
 //! The flags of every verb, and what a grading verb makes of them.
 
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
