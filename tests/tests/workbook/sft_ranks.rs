@@ -289,9 +289,12 @@ fn a_plan_of_ranks_says_what_each_stage_takes_and_sends() {
     assert!(refused.code == 2 && refused.stderr.contains(says), "{}", refused.stderr);
 }
 
-#[cfg(unix)]
 #[test]
 fn ranks_stop_after_the_same_step() {
+    if cfg!(windows) {
+        println!("not measured: no other process can interrupt one here");
+        return;
+    }
     let example = Example::new(TRAINER);
     let output = TempDir::new().expect("a folder");
     let output = output.path().join("out");

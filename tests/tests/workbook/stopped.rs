@@ -118,7 +118,7 @@ fn same_files(what: &str, own: &BTreeMap<PathBuf, Vec<u8>>, want: &BTreeMap<Path
 struct Disk(TempDir);
 
 impl Disk {
-    /// `None` where none can be mounted: only root may.
+    /// `None` where none can be mounted: only root may, and only on Linux.
     fn of(kib: u32) -> Option<Self> {
         let folder = TempDir::new().expect("a folder");
         let options = format!("size={kib}k");
@@ -143,7 +143,6 @@ impl Drop for Disk {
 }
 
 /// A disk becomes full while the metrics are written (4 KiB), in a checkpoint's adapter, in its moments, between files.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_named_and_costs_no_checkpoint() {
     let example = Example::new(TRAINER);
