@@ -3,8 +3,8 @@
 //! On Unix the child's standard input is one end of a socket pair. The child takes a private copy of it, and
 //! standard input becomes what an attempt expects: empty. No other process inherits the copy, and a socket cannot
 //! be opened a second time by its path under `/proc`. On Windows orders come through standard input and results
-//! leave by standard output; the child takes private copies of both, and an attempt's standard output becomes its
-//! standard error.
+//! leave by standard error; the child takes private copies of both, and an attempt's standard error becomes its
+//! standard output.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::Command;
@@ -98,10 +98,10 @@ mod system {
     /// The grader's end: where orders are written, where results are read, and where what the attempt prints is.
     pub(in super::super) struct Link(PipeWriter, PipeReader, PipeReader);
 
-    /// Lets what `command` starts read orders from its standard input and write results to its standard output.
+    /// Lets what `command` starts read orders from its standard input and write results to its standard error.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
         let ((orders, ours), (results, theirs), (printed, prints)) = (io::pipe()?, io::pipe()?, io::pipe()?);
-        command.stdin(Stdio::from(orders)).stdout(Stdio::from(theirs)).stderr(Stdio::from(prints));
+        command.stdin(Stdio::from(orders)).stdout(Stdio::from(prints)).stderr(Stdio::from(theirs));
         Ok(Link(ours, results, printed))
     }
 
@@ -112,13 +112,13 @@ mod system {
         }
     }
 
-    /// A child's own end. Must be called before the attempt runs, and before anything is printed.
+    /// A child's own end. Must be called before the attempt runs, and before anything is written as an error.
     pub(in super::super) fn private() -> io::Result<(BufReader<PipeReader>, Results)> {
         let nothing = File::open("NUL")?.into_raw_handle();
         // SAFETY: the handle is asked for, not used.
-        let prints = unsafe { GetStdHandle(STD_ERROR_HANDLE) };
+        let prints = unsafe { GetStdHandle(STD_OUTPUT_HANDLE) };
         let orders = taken(STD_INPUT_HANDLE, nothing)?;
-        let results = taken(STD_OUTPUT_HANDLE, prints)?;
+        let results = taken(STD_ERROR_HANDLE, prints)?;
         Ok((BufReader::new(PipeReader::from(orders)), PipeWriter::from(results)))
     }
 
