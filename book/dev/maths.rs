@@ -1,7 +1,7 @@
 //! Formulas: LaTeX between dollars becomes `MathML`, which browsers draw by themselves.
 //!
 //! No script and no network: the formula is in the page, and its font lies beside the page
-//! (`theme/fonts`; without a `MATH` table in the font a browser cannot place or stretch its signs). A formula
+//! (`src/fonts`; without a `MATH` table in the font a browser cannot place or stretch its signs). A formula
 //! that the parser refuses fails the build; it is never shown in red. A word is set by `\text` or
 //! `\operatorname`: as letters of mathematics it would be a product. `\$` is a dollar sign. An inline formula
 //! begins and ends with something other than a space, stays within its paragraph, and is not followed by a

@@ -1,6 +1,6 @@
 //! Contract of tool calling: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard};
+use grader::scorecard::{Challenge, Outcome, Row, Scorecard};
 use tests::program::{own, tripped};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -76,7 +76,11 @@ fn passes(honest: &str) {
     assert!(tripped(&card).is_empty(), "{:#?}", card.guards);
     let open: Vec<_> = issues(&card).checks.iter().filter(|check| check.outcome != Outcome::Passed).collect();
     assert!(open.is_empty() && ran.code == 0, "{open:#?}");
-    assert_eq!((issues(&card).points, issues(&card).unmeasured), (1, 11), "{:#?}", issues(&card).rows);
+    let of_a_machine = |row: &&Row| row.wording == "Windows support"; // there it has its points
+    let points = issues(&card).rows.iter().filter(|row| !of_a_machine(row)).map(|row| row.points);
+    assert_eq!(points.sum::<i32>(), 1, "{:#?}", issues(&card).rows);
+    let windows = issues(&card).rows.iter().find(of_a_machine).map(|row| row.points);
+    assert_eq!(windows, Some(if cfg!(windows) { 2 } else { 0 }));
 }
 
 #[test]

@@ -79,7 +79,9 @@ const LONG_BENCH: [&str; 10] = [
 
 fn only_these_tripped(cheat: &str, guards: &[&str], card: &Scorecard) {
     let tripped = tripped(card);
-    assert!(tripped.contains(&guards[0]), "{cheat} is not seen: {:#?}", card.guards);
+    let is_seen = |guard: &&str| tripped.contains(guard);
+    let by = if cfg!(target_os = "linux") { &guards[..1] } else { guards }; // the time of threads is told there alone
+    assert!(by.iter().any(is_seen), "{cheat} is not seen: {:#?}", card.guards);
     assert!(tripped.iter().all(|guard| guards.contains(guard)), "{cheat}: {:#?}", card.guards);
 }
 
