@@ -68,7 +68,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
 /// Four patches of two pixels to a group.
 const CUT: Cut = Cut { patch: 2, merge: 2, frames: 2 };
 
-fn resized(steps: &dyn Vision, from: [usize; 2], to: [usize; 2], random: &mut Random) -> Result<(), String> {
+pub(super) fn resized(steps: &dyn Vision, from: [usize; 2], to: [usize; 2], random: &mut Random) -> Result<(), String> {
     let image = drawn::image(Size::new(from[0], from[1]), random);
     let to = Size::new(to[0], to[1]);
     equal(&image, to, &steps.resized(&image, to), &image.resized(to))
