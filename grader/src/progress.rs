@@ -17,7 +17,7 @@ use crate::date;
 use crate::report;
 use crate::rubric;
 use crate::score::Scope;
-use crate::scorecard::{Challenge, Check, Outcome, Scorecard};
+use crate::scorecard::{Challenge, Check, ELSEWHERE, Outcome, Scorecard};
 use crate::scorecard_file::read_text;
 use crate::stub::Step;
 use crate::workbook::{Workbook, folder};
@@ -144,7 +144,7 @@ impl Standing {
     /// elsewhere.
     fn is_refused(&self, step: &str) -> bool {
         let describe =
-            |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+            |check: &Check| check.outcome == Outcome::DoesNotCompile && !check.detail.starts_with(ELSEWHERE);
         self.checks
             .iter()
             .any(|check| check.step() == step && describe(check) && !self.earlier.contains(&check.name))
