@@ -291,8 +291,11 @@ mod tests {
     fn the_step_that_does_not_compile_comes_next() {
         let named = check("A.1/x", Outcome::DoesNotCompile, "the exercise does not compile, because of A.2");
         let words = check("A.2/y", Outcome::DoesNotCompile, "error: expected expression\n --> exercise.rs");
-        let standing = Standing { checks: vec![named, words], ..Standing::default() };
-        assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+        let refused = check("A.2/y", Outcome::DoesNotCompile, "exercise.rs:3: `Solution` is refused: no");
+        for told in [words, refused] {
+            let standing = Standing { checks: vec![named.clone(), told], ..Standing::default() };
+            assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+        }
     }
 
     #[test]
