@@ -17,7 +17,7 @@ use crate::date;
 use crate::report;
 use crate::rubric;
 use crate::score::Scope;
-use crate::scorecard::{Challenge, Check, Outcome, Scorecard};
+use crate::scorecard::{Challenge, Check, ELSEWHERE, Outcome, Scorecard};
 use crate::scorecard_file::read_text;
 use crate::stub::Step;
 use crate::workbook::{Workbook, folder};
@@ -144,7 +144,7 @@ impl Standing {
     /// elsewhere.
     fn is_refused(&self, step: &str) -> bool {
         let describe =
-            |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+            |check: &Check| check.outcome == Outcome::DoesNotCompile && !check.detail.starts_with(ELSEWHERE);
         self.checks
             .iter()
             .any(|check| check.step() == step && describe(check) && !self.earlier.contains(&check.name))
@@ -291,8 +291,11 @@ mod tests {
     fn the_step_that_does_not_compile_comes_next() {
         let named = check("A.1/x", Outcome::DoesNotCompile, "the exercise does not compile, because of A.2");
         let words = check("A.2/y", Outcome::DoesNotCompile, "error: expected expression\n --> exercise.rs");
-        let standing = Standing { checks: vec![named, words], ..Standing::default() };
-        assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+        let refused = check("A.2/y", Outcome::DoesNotCompile, "exercise.rs:3: `Solution` is refused: no");
+        for told in [words, refused] {
+            let standing = Standing { checks: vec![named.clone(), told], ..Standing::default() };
+            assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+        }
     }
 
     #[test]

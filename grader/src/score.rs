@@ -17,7 +17,7 @@ use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
 use crate::pace::Pace;
 use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
-use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
+use crate::scorecard::{Basis, Challenge, Check, ELSEWHERE, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::{Language, code_hash};
 use crate::workbook::{NotBuilt, Program, Workbook, folder};
 
@@ -272,9 +272,12 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
         Ok(start) => start,
         Err(NotBuilt::Unavailable(reason)) => return Err(reason),
         Err(NotBuilt::Refused { step, words }) => {
+            let is_of = |name: &str, step: &str| name.starts_with(&format!("{step}/"));
             let describe = |check: &str| match &step {
-                Some(step) if !check.starts_with(&format!("{step}/")) => {
-                    format!("the exercise does not compile, because of {step}")
+                Some(step) if !is_of(check, step) => {
+                    let why = format!("{ELSEWHERE}{step}");
+                    let is_told = items.iter().any(|item| is_of(&item.name, step));
+                    if is_told { why } else { format!("{why}\n{words}") }
                 }
                 _ => words.clone(),
             };

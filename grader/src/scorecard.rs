@@ -169,6 +169,9 @@ impl Outcome {
     }
 }
 
+/// What a check says that does not compile because of another step, before the name of that step.
+pub(crate) const ELSEWHERE: &str = "the exercise does not compile, because of ";
+
 /// One correctness check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {

@@ -45,6 +45,31 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, got: &T, want: &T) -> Resul
     if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
 }
 
+/// What is wrong, with the usual mistake that gives this answer, if one does.
+pub(super) fn likely(
+    found: Result<(), String>,
+    cause: impl FnOnce() -> Option<&'static str>,
+) -> Result<(), String> {
+    found.map_err(|message| match cause() {
+        Some(cause) => format!("{message}\n  likely cause: {cause}"),
+        None => message,
+    })
+}
+
+/// What an attempt that remembers is caught at, of answers to different questions in the same memory: it answers as
+/// before, or it is right of what checks ask. One that is wrong of that, too, is told by the checks.
+pub(super) fn remembered<T: PartialEq>(
+    is_right: bool,
+    mut rounds: impl Iterator<Item = (T, Option<String>)>,
+) -> Option<String> {
+    let mut before = None;
+    rounds.find_map(|(got, wrong)| {
+        let is_caught = is_right || before.as_ref() == Some(&got);
+        before = Some(got);
+        wrong.filter(|_| is_caught)
+    })
+}
+
 pub(super) fn number(value: f64, unit: &str, samples: Vec<f64>) -> Measurement {
     Measurement { value, unit: unit.into(), interval: None, samples }
 }

@@ -20,7 +20,7 @@ use reference::clean::clean;
 use crate::figure::number::{bytes, digits, quantity, ratio};
 use crate::figure::timing::{self, Versus};
 use crate::rubric::{RUBRICS, THRESHOLDS};
-use crate::scorecard::{Challenge, Check, Machine, Measurement, Outcome, Row, Scorecard, Truth};
+use crate::scorecard::{Challenge, Check, ELSEWHERE, Machine, Measurement, Outcome, Row, Scorecard, Truth};
 
 /// What a row did to the score; decides its symbol and its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,9 +192,10 @@ pub fn findings(challenge: &Challenge) -> Vec<Finding<'_>> {
             None => all.push(Finding { outcome: check.outcome, detail: &check.detail, checks: vec![check] }),
         }
     }
-    if all.iter().any(|finding| finding.outcome == Outcome::DoesNotCompile && finding.detail.contains('\n')) {
+    let is_told = |finding: &Finding| !finding.detail.starts_with(ELSEWHERE);
+    if all.iter().any(|finding| finding.outcome == Outcome::DoesNotCompile && is_told(finding)) {
         // The compiler's words are reported once, not once more for each step that they keep from running.
-        all.retain(|finding| finding.outcome != Outcome::DoesNotCompile || finding.detail.contains('\n'));
+        all.retain(|finding| finding.outcome != Outcome::DoesNotCompile || is_told(finding));
     }
     all.sort_by_key(|finding| !finding.is_fault());
     all

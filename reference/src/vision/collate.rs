@@ -27,6 +27,7 @@ use super::calls::count;
 use super::patches::Grid;
 use crate::loss::IGNORED;
 
+// ANCHOR: vision-rows
 /// What stands in a text for an image, and what it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholders {
@@ -115,6 +116,7 @@ pub struct Batch {
     /// The patches of each image that is there, in the order of its features.
     pub grids: Vec<Grid>,
 }
+// ANCHOR_END: vision-rows
 
 impl Placeholders {
     /// The token of a placeholder.

@@ -6,6 +6,7 @@ use std::fmt;
 use super::patches::Grid;
 use super::size::{LARGEST_AREA, LARGEST_RATIO, LONGEST_EDGE, Size};
 
+// ANCHOR: vision-errors
 /// Why an image is not read by a vision tower, or a text not laid into a batch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -56,6 +57,7 @@ pub enum Error {
         merge: usize,
     },
 }
+// ANCHOR_END: vision-errors
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,6 +15,7 @@ pub use super::resample::COLOURS;
 use super::resample::Image;
 use super::{Error, Size};
 
+// ANCHOR: vision-patches
 /// What is subtracted from each colour, and what it is divided by; of 1, not of 255.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalization {
@@ -45,6 +46,7 @@ pub struct Grid {
     /// Columns of patches.
     pub w: usize,
 }
+// ANCHOR_END: vision-patches
 
 impl Normalization {
     /// Those of CLIP, which LLaVA, Qwen2-VL and Pixtral took along.

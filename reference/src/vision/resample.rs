@@ -20,6 +20,7 @@ use std::ops::Range;
 use super::Size;
 use super::calls::count;
 
+// ANCHOR: vision-image
 /// An image: red, green and blue of each pixel, row by row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -31,6 +32,7 @@ pub struct Image {
 
 /// Colours of a pixel.
 pub const COLOURS: usize = 3;
+// ANCHOR_END: vision-image
 
 impl Image {
     /// An image of so many pixels.

@@ -19,6 +19,7 @@
 use super::Error;
 use super::calls::count;
 
+// ANCHOR: vision-sizes
 /// How images are sized for a vision tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -62,6 +63,7 @@ pub const LARGEST_AREA: usize = 1 << 26;
 
 /// How often the longer edge of an image may hold the shorter one, where a rule bounds the area.
 pub const LARGEST_RATIO: f64 = 200.0;
+// ANCHOR_END: vision-sizes
 
 impl Size {
     /// A size of so many rows and columns.

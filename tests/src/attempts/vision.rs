@@ -31,7 +31,7 @@ pub const SEERS: [Entry; 5] = [
 ];
 
 /// Every slip.
-pub const VISION_SLIPS: [Entry; 16] = [
+pub const VISION_SLIPS: [Entry; 17] = [
     Entry {
         name: "rounds edges up at a half",
         hand_in: |all| all.vision(Mine { size: halves_up, ..HONEST }),
@@ -83,6 +83,17 @@ pub const VISION_SLIPS: [Entry; 16] = [
         hand_in: |all| {
             let labels =
                 |row: &Row| Solution.labels(&Row { trained: vec![true; row.ids.len()], ..row.clone() });
+            all.vision(Mine { labels, ..HONEST })
+        },
+    },
+    Entry {
+        name: "labels the token before",
+        hand_in: |all| {
+            let labels = |row: &Row| {
+                let mut labels = Solution.labels(row);
+                labels.push(IGNORED);
+                labels.split_off(1)
+            };
             all.vision(Mine { labels, ..HONEST })
         },
     },

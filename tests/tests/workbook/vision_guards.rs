@@ -33,7 +33,7 @@ fn a_cheating_seer_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 16] = [
+const SEEN: [(&str, &str, &str); 17] = [
     ("rounds edges up at a half", "D.23/halves-go-to-the-even", "got Ok(Size { height: 56, width: 84 })"),
     ("crops whatever is given", "D.23/sizes-that-cannot-be-given", "Limit { only: Some(336), got: 0 }"),
     ("sizes what nobody sees", "D.23/long-and-thin", "want Err(Ratio { ratio: 201.0 })"),
@@ -52,6 +52,7 @@ const SEEN: [(&str, &str, &str); 16] = [
     ("counts one axis", "D.25/images-beside-each-other", "got Positions { axes: [[0, 1, 2, 3]"),
     ("labels placeholders", "D.26/an-image-in-the-answer", "[-100, 6, -100, -100, 7]"),
     ("labels what was asked", "D.26/a-text", "want [-100, 6, -100, 8]"),
+    ("labels the token before", "D.26/a-text", "got [6, -100, 8, -100]"),
     ("begins slots anew", "D.27/slots-run-through-the-batch", "want [1, 2, 0, 0, 0, 0, 0, 0, 3, 4, 5, 0]"),
     ("pads on the right only", "D.27/padding-on-the-left", "ids: [90, 8, 7, 6, 6, 5]"),
 ];
@@ -62,6 +63,26 @@ fn a_slip_in_a_step_of_a_seer_is_seen_by_a_check_of_that_step() {
         let ran = own(OWN, slip, &["replay", &format!("issues:{check}"), "--seed", "0x5"]);
         assert!(ran.code == 1 && ran.stdout.contains(": wrong"), "{slip}: {}", ran.stdout);
         assert!(ran.stdout.contains(words), "{slip}: {}", ran.stdout);
+    }
+}
+
+/// A usual slip, a check that sees it, and what that takes for the cause.
+const NAMED: [(&str, &str, &str); 6] = [
+    ("rounds edges up at a half", "D.23/halves-go-to-the-even", "a half is rounded up"),
+    ("resizes columns first", "D.24/smaller", "columns are resampled before rows"),
+    ("takes patches row by row", "D.24/patches-of-a-group", "patches stand in reading order"),
+    ("divides bytes by 255 first", "D.24/patches-of-all-sizes", "another rounding"),
+    ("goes on after all tokens", "D.25/positions-of-an-image", "a text goes on behind the tokens"),
+    ("labels the token before", "D.26/a-text", "labels stand one token early"),
+];
+
+#[test]
+fn the_cause_of_a_usual_slip_is_named_and_no_guard_takes_it_for_a_cheat() {
+    for (slip, check, cause) in NAMED {
+        let ran = own(OWN, slip, &["replay", &format!("issues:{check}"), "--seed", "0x5"]);
+        assert!(ran.stdout.contains(&format!("likely cause: {cause}")), "{slip}: {}", ran.stdout);
+        let card = own(OWN, slip, &["test", "vision", "--json", "--seed", "0x5"]).card();
+        assert!(tripped(&card).is_empty(), "{slip}: {:#?}", card.guards);
     }
 }
 

@@ -38,8 +38,9 @@ pub trait Vision: Sync {
     /// multiples of the factor, a half to the even one. Is the product above `most`, they are h / b and w / b rounded
     /// down to multiples, at least one, with b = sqrt(h w / most); is it below `least`, h b and w b rounded up, with
     /// b = sqrt(least / (h w)). With [`Rule::Crop`] the shorter edge becomes `edge` and the longer one
-    /// `edge * longer / shorter`, cut to a whole number. With [`Rule::Longest`] both are divided by
-    /// max(h / edge, w / edge) if that is above 1, rounded down, and then filled up to multiples of the patch.
+    /// `edge * longer / shorter`, cut to a whole number; the square is cut from it later. With [`Rule::Longest`] both
+    /// are divided by max(h / edge, w / edge) if that is above 1, rounded down, and then filled up to multiples of the
+    /// patch.
     ///
     /// [`Error::Size`]: an edge of the image is 0 or above [`LONGEST_EDGE`]. [`Error::Ratio`]: of [`Rule::Area`], the
     /// longer edge is above [`LARGEST_RATIO`] times the shorter one. [`Error::Resized`]: an edge of the result is 0 or
@@ -54,9 +55,9 @@ pub trait Vision: Sync {
     fn resized(&self, image: &Image, to: Size) -> Image;
 
     /// D.24 - the patches (P, 3 T p p) of an image whose edges are multiples of `cut.patch * cut.merge`, as floats: in
-    /// f32, (byte - 255 mean) / (255 std), both products rounded to f32. Patches that are merged follow each other, row
-    /// by row within the group, and groups row by row; within a patch are colours, then frames, which are all the same,
-    /// then rows, then columns.
+    /// f32, (byte - 255 mean) / (255 std); mean and std become f32 first, and their products again. Patches that are
+    /// merged follow each other, row by row within the group, and groups row by row; within a patch are colours, then
+    /// frames, which are all the same, then rows, then columns.
     fn patches(&self, image: &Image, cut: Cut, by: &Normalization) -> Vec<f32>;
 
     /// D.25 - a sample with each placeholder as the tokens of its image, of which each is trained if the placeholder was.

@@ -89,6 +89,30 @@ fn drawn(steps: &dyn Vision, random: &mut Random) -> Result<(), String> {
     let rows = (0..random.below(5)).map(|_| drawn::sample(&by, 2, random).expanded(&by));
     let rows: Vec<Row> = rows.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let (pad, side) = (random.below(40) as i32, [Side::Left, Side::Right][random.below(2)]);
-    let got = steps.batch(&rows, &by, pad, side);
-    same(&format!("{rows:?} by {by:?}, {pad} on the {side:?}"), &got, &Batch::of(&rows, &by, pad, side))
+    let (got, want) = (steps.batch(&rows, &by, pad, side), Batch::of(&rows, &by, pad, side));
+    let what = format!("{} rows by {by:?}, {pad} on the {side:?}", rows.len());
+    let shape = want.shape;
+    same(&format!("{what}: shape"), &got.shape, &shape)?;
+    let lists = [
+        ("ids", &got.ids, &want.ids),
+        ("mask", &got.mask, &want.mask),
+        ("labels", &got.labels, &want.labels),
+        ("positions", &got.positions, &want.positions),
+        ("slots", &got.slots, &want.slots),
+    ];
+    lists
+        .into_iter()
+        .try_for_each(|(name, got, want)| row_by_row(&format!("{what}: {name}"), shape, got, want))?;
+    same(&format!("{what}: deltas"), &got.deltas, &want.deltas)?;
+    same(&format!("{what}: grids"), &got.grids, &want.grids)
+}
+
+/// The first row of (.., B, T) that differs, and no more of a large batch.
+fn row_by_row(what: &str, [rows, length]: [usize; 2], got: &[i32], want: &[i32]) -> Result<(), String> {
+    same(&format!("{what}: how many"), &got.len(), &want.len())?;
+    let mut both = got.chunks(length.max(1)).zip(want.chunks(length.max(1))).enumerate();
+    both.try_for_each(|(at, (got, want))| {
+        let axis = ["", " on the axis of rows", " on the axis of columns"][at / rows];
+        same(&format!("{what} of row {}{axis}", at % rows), &got, &want)
+    })
 }

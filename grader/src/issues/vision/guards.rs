@@ -3,8 +3,9 @@
 use challenges::issues::vision::{Cut, Image, Normalization, Side, Size, Vision};
 use reference::vision::oracle_calls;
 
+use super::super::part::remembered;
 use super::drawn::{self, PLACEHOLDERS};
-use super::pixels::equal;
+use super::pixels::{equal, resized};
 use crate::random::Random;
 use crate::table;
 
@@ -33,15 +34,27 @@ pub(super) fn run(name: &str, steps: &dyn Vision, seed: u64) -> Verdict {
 fn remembers(steps: &dyn Vision, random: &mut Random) -> Option<String> {
     let (from, to) = (Size::new(20, 16), Size::new(28, 28));
     let mut image = drawn::image(from, random);
-    (0..4).find_map(|round| {
-        random.fill(&mut image.pixels);
-        let wrong = equal(&image, to, &steps.resized(&image, to), &image.resized(to)).err()?;
-        Some(format!("round {round} in the same memory: {wrong}"))
-    })
+    remembered(
+        is_right(steps, random),
+        (0..4).map(|round| {
+            random.fill(&mut image.pixels);
+            let got = steps.resized(&image, to);
+            let wrong = equal(&image, to, &got, &image.resized(to)).err();
+            (got, wrong.map(|wrong| format!("round {round} in the same memory: {wrong}")))
+        }),
+    )
+}
+
+/// Whether images of the checks are resized as they should be.
+fn is_right(steps: &dyn Vision, random: &mut Random) -> bool {
+    resized(steps, [40, 30], [10, 10], random).and(resized(steps, [7, 9], [28, 56], random)).is_ok()
 }
 
 /// An image as large as a photograph's thumbnail is resized as well as a small one.
 fn small_only(steps: &dyn Vision, random: &mut Random) -> Option<String> {
+    if !is_right(steps, random) {
+        return None; // the checks tell it
+    }
     (0..2).find_map(|_| {
         let mut edge = || 300 + random.below(500);
         let (from, to) = (Size::new(edge(), edge()), Size::new(edge(), edge()));

@@ -2,7 +2,7 @@
 
 use challenges::issues::vision::{Error, LONGEST_EDGE, Rule, Size, Vision};
 
-use super::super::part::same;
+use super::super::part::{likely, same};
 use super::{Check, Rows, drawn};
 use crate::random::Random;
 
@@ -118,7 +118,17 @@ fn refused(steps: &dyn Vision, rule: Rule, image: [usize; 2], want: Error) -> Re
 }
 
 fn one(steps: &dyn Vision, rule: Rule, image: Size, want: &Result<Size, Error>) -> Result<(), String> {
-    same(&format!("an image of {image} by {rule:?}"), &steps.size(rule, image), want)
+    let got = steps.size(rule, image);
+    likely(same(&format!("an image of {image} by {rule:?}"), &got, want), || {
+        let Rule::Area { factor, .. } = rule else { return None };
+        let to = |round: fn(f64) -> f64| {
+            let edge = |edge: usize| (round(edge as f64 / factor as f64) as usize).saturating_mul(factor);
+            Size::new(edge(image.height), edge(image.width))
+        };
+        let up = to(f64::round);
+        (got == Ok(up) && up != to(f64::round_ties_even))
+            .then_some("a half is rounded up, and not to the even neighbour")
+    })
 }
 
 fn limited(

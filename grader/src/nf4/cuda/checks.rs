@@ -16,7 +16,7 @@ use crate::nf4::diagnose::{self, Found};
 use crate::nf4::inputs::{Levels, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
 use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
-use crate::scorecard::Outcome;
+use crate::scorecard::{ELSEWHERE, Outcome};
 use crate::stub;
 use crate::table;
 
@@ -135,7 +135,7 @@ fn blamed(session: &Session, step: &str, words: String, line: Option<usize>) -> 
     let at_fault = line.and_then(|line| stub::step_at(&session.attempt.text, line));
     match at_fault {
         Some(fault) if fault.name != step => {
-            format!("the exercise does not compile, because of {}", fault.name)
+            format!("{ELSEWHERE}{}", fault.name)
         }
         _ => words,
     }
