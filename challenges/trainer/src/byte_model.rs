@@ -120,15 +120,20 @@ fn drawn(config: &llama::Config, embedding: f64) -> Values<f32> {
     specs.map(array).collect()
 }
 
-/// A `tokenizer.json` whose tokens are bytes, and the markers. Bytes have the names that GPT-2's byte-level tokenizer
-/// gave them: their own character where it can be seen, else one from U+0100 on.
-fn tokenizer(markers: &[&str]) -> Json {
+/// The names that GPT-2's byte-level tokenizer gave to bytes: their own character where it can be seen, else one from
+/// U+0100 on.
+pub(crate) fn byte_names() -> impl Iterator<Item = char> {
     let is_seen = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut hidden = 0x100..;
-    let name = |byte: u8| if is_seen(&byte) { u32::from(byte) } else { hidden.next().unwrap_or_default() };
-    let names = (0..=u8::MAX).map(name).filter_map(char::from_u32);
+    let name =
+        move |byte: u8| if is_seen(&byte) { u32::from(byte) } else { hidden.next().unwrap_or_default() };
+    (0..=u8::MAX).map(name).filter_map(char::from_u32)
+}
+
+/// A `tokenizer.json` whose tokens are bytes, and the markers.
+fn tokenizer(markers: &[&str]) -> Json {
     let vocab: Map<String, Json> =
-        names.enumerate().map(|(id, name)| (name.to_string(), json!(id))).collect();
+        byte_names().enumerate().map(|(id, name)| (name.to_string(), json!(id))).collect();
     let added = |(number, content): (usize, &&str)| {
         json!({
             "id": 256 + number, "content": content, "special": true, "single_word": false,

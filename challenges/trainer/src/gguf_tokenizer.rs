@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! tokenizer.ggml.tokens, .token_type, .merges or .scores   -> tokenizer.json
-//! .bos_token_id, .eos_token_id, .. -> tokens by name        -> tokenizer_config.json, generation_config.json
+//! .bos_token_id, .eos_token_id, .. -> tokens by name        -> tokenizer_config.json
+//! .eos_token_id, .eot_, .eom_      -> where answers end     -> generation_config.json
 //! tokenizer.chat_template                                  -> chat_template.jinja
 //! ```
 //!
@@ -94,14 +95,11 @@ impl Keys<'_> {
             }
         };
         let named = self.named(tokens)?;
-        let mut generation = Map::new();
-        if let Some(Value::U32(id)) = self.get("eos_token_id") {
-            generation.insert("eos_token_id".into(), json!(id));
-        }
+        let generation = json!({"eos_token_id": self.ends(tokens)?});
         let mut files = vec![
             ("tokenizer.json", model.to_string()),
             ("tokenizer_config.json", Json::Object(named).to_string()),
-            ("generation_config.json", Json::Object(generation).to_string()),
+            ("generation_config.json", generation.to_string()),
         ];
         if let Some(template) = self.0.value("tokenizer.chat_template").and_then(Value::text) {
             files.push(("chat_template.jinja", template.to_owned()));
@@ -149,6 +147,17 @@ impl Keys<'_> {
         let token = value.whole().and_then(|id| tokens.get(usize::try_from(id).ok()?));
         let need = format!("a number below {}", tokens.len());
         token.map(|token| Some(token.as_str())).ok_or_else(|| wrong(&key, Some(value), &need))
+    }
+
+    /// The tokens that end an answer: of a text, of a turn and of a message.
+    fn ends(&self, tokens: &[String]) -> Result<Vec<u64>, String> {
+        let mut ends = Vec::new();
+        for key in ["eos", "eot", "eom"] {
+            self.token(key, tokens)?; // that it is one
+            let id = self.get(&format!("{key}_token_id")).and_then(Value::whole);
+            ends.extend(id.filter(|id| !ends.contains(id)));
+        }
+        Ok(ends)
     }
 
     fn named(&self, tokens: &[String]) -> Result<Map<String, Json>, String> {

@@ -78,7 +78,7 @@ impl Config {
     /// The weights of a model of these sizes, the embedding first.
     pub fn tensor_specs(&self) -> Vec<TensorSpec> {
         let table = [self.vocab, self.hidden];
-        let mut specs = vec![spec("model.embed_tokens.weight", &table, false)];
+        let mut specs = vec![spec(EMBEDDING, &table, false)];
         for layer in 0..self.layers {
             let of_layer = |part: &str| format!("model.layers.{layer}.{part}.weight");
             for norm in ["input_layernorm", "post_attention_layernorm"] {
@@ -95,7 +95,7 @@ impl Config {
         match &self.classifier {
             Some(classifier) => specs.push(spec(SCORE, &[classifier.labels.len(), self.hidden], false)),
             None if self.tied => {}
-            None => specs.push(spec("lm_head.weight", &table, true)),
+            None => specs.push(spec(HEAD, &table, true)),
         }
         specs
     }
@@ -111,6 +111,10 @@ impl Config {
         self.images.map_or_else(|| name.to_owned(), |images| format!("{}{name}", images.prefix))
     }
 }
+
+/// The names of the embedding and of the output layer.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const HEAD: &str = "lm_head.weight";
 
 /// The name of a classifier's head.
 pub const SCORE: &str = "score.weight";
@@ -144,9 +148,11 @@ impl Llama {
         Self::of(&folder, config, is_new)
     }
 
-    /// A checkpoint of these sizes, whose head may be new.
-    fn of(folder: &Path, config: Config, has_new_head: bool) -> Result<Self, Error> {
+    /// A checkpoint of these sizes, whose head may be new. An output layer that stands beside the embedding and is not
+    /// equal to it is a weight of its own, whatever the `config.json` says of the two: so transformers 5.24 loads it.
+    fn of(folder: &Path, mut config: Config, has_new_head: bool) -> Result<Self, Error> {
         let checkpoint = Checkpoint::open(folder)?;
+        config.tied = config.tied && !has_own_head(&checkpoint, &config);
         let mut storages = Storages::new();
         for spec in config.tensor_specs() {
             if has_new_head && spec.name == SCORE {
@@ -237,6 +243,15 @@ impl Llama {
         }
         Ok(inputs)
     }
+}
+
+/// Whether a checkpoint has an output layer with other bytes than its embedding.
+fn has_own_head(checkpoint: &Checkpoint, config: &Config) -> bool {
+    let stored = |name: &str| checkpoint.tensor(&config.stored_name(name)).ok();
+    let Some(head) = stored(HEAD) else { return false };
+    stored(EMBEDDING).is_none_or(|embedding| {
+        (head.dtype, head.shape, head.bytes) != (embedding.dtype, embedding.shape, embedding.bytes)
+    })
 }
 
 fn stored_parts<'a>(name: &str, weight: &nf4::StoredWeight<'a>) -> impl Iterator<Item = StoredInput<'a>> {

@@ -21,10 +21,12 @@ use reference::graph::interpret::Values;
 use reference::llama::{Llama, Storage, hub};
 use reference::lora::{self, Adapter};
 
+use reference::issues::gguf::stored_as;
+
 use super::projector::Seeing;
-use super::{Export, Stored, is_untied, vocabulary, with_adapter};
+use super::{Export, Stored, is_untied, range, vocabulary, with_adapter};
 use crate::gguf_tokenizer;
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, warn};
 
 /// The flags of a GGUF file.
 #[derive(Debug, Args)]
@@ -79,6 +81,10 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     let adapter = adapter.transpose().map_err(Failure::usage)?;
     let stored = export.dtype.unwrap_or(Stored::Float16).into();
     let text = text_model(hub::gguf(&export.model).unwrap_or(&folder), &model, stored);
+    if flags.only_adapter && export.dtype.is_some_and(|dtype| dtype != Stored::Float32) {
+        let reason = "--dtype: expected float32 or none beside --only-adapter, whose file is in float32";
+        return Err(Failure::usage(reason));
+    }
     if let Some(adapter) = adapter.as_ref().filter(|_| flags.only_adapter) {
         return only_adapter(&export.into, &text, adapter);
     }
@@ -91,7 +97,8 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
         }
     };
     let tokenizer = flags.tokenizer.as_deref().unwrap_or(&folder);
-    let keys = vocabulary::keys(tokenizer, model.config.vocab, flags.pre.as_deref())?;
+    let vocabulary::Keys { keys, warnings } =
+        vocabulary::keys(tokenizer, &folder, model.config.vocab, flags.pre.as_deref())?;
     let source = Merged::new(&model, adapter.as_ref());
     let mut said = String::new();
     // the first file takes its place when the second has: neither is there alone
@@ -107,6 +114,9 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     })
     .map_err(|fault| fault.at(&export.into))?;
     print(&said);
+    for warning in &warnings {
+        warn(warning);
+    }
     Ok(0)
 }
 
@@ -175,7 +185,7 @@ fn to_file(
     then: impl FnOnce(Written) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let fill = |file: &mut BufWriter<File>| {
-        then(write(&Solution, model, source, keys, file).map_err(Fault::Export)?)
+        then(write(&Solution, model, &Held { model, source }, keys, file).map_err(Fault::Export)?)
     };
     atomic_write::write_by(path, fill).map_err(|fault: Fault| Fault::Other(fault.at(path)))
 }
@@ -254,6 +264,46 @@ impl Source for Merged<'_> {
     }
 }
 
+/// Weights whose numbers the types that they are written in can hold. NaN and infinities are refused in every type: what
+/// blocks make of them is no number or another one, and a model that has some does not work.
+struct Held<'s> {
+    model: Model<'s>,
+    source: &'s dyn Source,
+}
+
+impl Source for Held<'_> {
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        self.source.tensors()
+    }
+
+    fn numbers(&self, name: &str) -> Result<Vec<f32>, String> {
+        let numbers = self.source.numbers(name)?;
+        range::check_finite(&numbers)?;
+        let tensors = self.source.tensors();
+        let shape = tensors.iter().find(|(known, _)| known == name).map_or(&[][..], |(_, shape)| shape);
+        for ty in self.types(name, shape) {
+            range::check(&numbers, ty)?;
+        }
+        Ok(numbers)
+    }
+}
+
+impl Held<'_> {
+    /// The types that the pieces of a tensor are written in.
+    fn types(&self, name: &str, shape: &[usize]) -> Vec<TensorType> {
+        let (pieces, stored) = match self.model {
+            Model::Text(model) => {
+                (Solution.text_tensor(model, name).into_iter().collect::<Vec<_>>(), model.stored)
+            }
+            Model::Projector(projector) => {
+                (Solution.projector_tensors(projector, name, shape), projector.stored)
+            }
+        };
+        let parts = pieces.iter().filter_map(|piece| Some((&piece.name, piece.part.shape(shape)?)));
+        parts.map(|(name, shape)| stored_as(stored, name, &Solution.sizes(&shape))).collect()
+    }
+}
+
 /// Writes the pairs of an adapter: W + alpha / r B A is what a reader computes.
 fn only_adapter(path: &Path, model: &TextModel, adapter: &Adapter) -> Result<u8, Failure> {
     let config = &adapter.config;
@@ -272,6 +322,9 @@ fn only_adapter(path: &Path, model: &TextModel, adapter: &Adapter) -> Result<u8,
         ("adapter.lora.alpha".to_owned(), Value::F32(alpha as f32)),
     ];
     let tensors = pairs(model, adapter);
+    for (content, numbers) in &tensors {
+        range::check_finite(numbers).map_err(|why| Failure::Usage(format!("{}: {why}", content.name)))?;
+    }
     let contents = tensors.iter().map(|(content, _)| content.clone()).collect();
     let fill = |file: &mut BufWriter<File>| {
         let wrong = |error| Fault::Export(challenges::issues::gguf::Error::File(error));

@@ -13,8 +13,10 @@
 //!
 //! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
 
+mod carried;
 mod gguf;
 mod projector;
+mod range;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use half::{bf16, f16};
 use reference::atomic_write;
+use reference::checkpoint::gguf::TensorType;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype};
 use reference::llama::{self, Llama, Storage, StoredInput, hub};
@@ -110,6 +113,14 @@ impl Float {
             Self::Float32 => ("float32", "F32", 4),
             Self::Bfloat16 => ("bfloat16", "BF16", 2),
             Self::Float16 => ("float16", "F16", 2),
+        }
+    }
+
+    fn tensor_type(self) -> TensorType {
+        match self {
+            Self::Float32 => TensorType::F32,
+            Self::Bfloat16 => TensorType::Bf16,
+            Self::Float16 => TensorType::F16,
         }
     }
 
@@ -211,16 +222,21 @@ fn write(
         let key = if config.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
         config[key] = dtype.names().0.into();
     }
-    if is_untied {
+    // older readers go by the config alone, and would leave the output layer of its own out
+    let is_apart = config["tie_word_embeddings"] == true && (is_untied || !model.config.tied);
+    if is_apart {
         config["tie_word_embeddings"] = false.into();
     }
-    if dtype.is_some() || is_untied {
+    if dtype.is_some() || is_apart {
         write_json(&path, &config).map_err(Failure::usage)?;
     }
     let path = to.join("model.safetensors");
     let written =
         atomic_write::write_by(&path, |file| weights(file, &inputs, adapter, dtype, model.config.tied));
-    written.map_err(|error: io::Error| Failure::fault(&path, error))
+    written.map_err(|error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidData => Failure::usage(error),
+        _ => Failure::fault(&path, error),
+    })
 }
 
 /// A safetensors file: eight bytes of the length of its header, the header, the tensors one after the other.
@@ -250,9 +266,18 @@ fn weights(
     for (input, float) in inputs.iter().zip(types) {
         let (weight, shape) = (numbers(input), input.shape.as_slice());
         let merged = with_adapter(weight, (&input.name, shape), &adapter.config, is_tied, &trained);
+        check_held(&merged, float)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", input.name)))?;
         file.write_all(&float.bytes(merged.into_iter()))?;
     }
     Ok(())
+}
+
+/// That numbers stay finite in a type; those that are not are written as they are.
+fn check_held(numbers: &[f64], float: Float) -> Result<(), String> {
+    let finite: Vec<f32> = numbers.iter().filter(|x| x.is_finite()).map(|x| *x as f32).collect();
+    range::check_finite(&finite)?;
+    range::check(&finite, float.tensor_type())
 }
 
 /// Whether the adapter gives an output layer of its own to a model that has none.

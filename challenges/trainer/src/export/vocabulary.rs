@@ -9,20 +9,25 @@
 //! ```
 //!
 //! A reader knows patterns by name alone, so a pattern without a name here is refused: another one would cut texts into
-//! other tokens than the model was trained on.
+//! other tokens than the model was trained on. What else is refused, and why, is in [`carried`].
 //!
-//! One way to write a space has no key: `Metaspace` with `prepend_scheme` "first" puts one before a text that begins with
-//! none, and none after a special token. A reader puts one before every text, or before none.
+//! A text begins and ends with the tokens that `tokenizer.json` says, whatever `add_bos_token` in `tokenizer_config.json`
+//! is: so the trainer and transformers 5.24 read the two. A reader takes tokens of its own for the first and the last
+//! one where none is named, so the last one has to be, and the first if it is put in front of texts.
+//!
+//! Several tokens may end an answer, and three have a key: `eos_token_id`, `eot_token_id` and `eom_token_id`.
 //!
 //! Sources: `gguf-py/gguf/vocab.py` and `src/llama-vocab.cpp` of llama.cpp.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use reference::checkpoint::gguf::{Array, Value};
 use serde_json::Value as Json;
 
-use crate::files::{Problem, read_json};
+use super::carried::{self, Method, Prefix, steps};
+use crate::decoder::stops;
+use crate::files::{Problem, read_json, read_text};
 use crate::gguf_tokenizer::PATTERNS;
 use crate::markers::Markers;
 use crate::output::Failure;
@@ -38,17 +43,17 @@ enum Kind {
     Byte = 6,
 }
 
-/// How texts become tokens.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Method {
-    /// Bytes as characters, merged by rank.
-    ByteLevel,
-    /// Characters with bytes to fall back to, merged by score.
-    Scores,
+/// The keys of a tokenizer, and what readers do otherwise than it.
+pub(super) struct Keys {
+    pub keys: Vec<(String, Value)>,
+    pub warnings: Vec<String>,
 }
 
-/// The keys of a folder's tokenizer for a model of `vocab` tokens; `pre` names the pattern, if somebody does.
-pub(super) fn keys(folder: &Path, vocab: usize, pre: Option<&str>) -> Result<Vec<(String, Value)>, Failure> {
+/// The keys of a folder's tokenizer for a model of `vocab` tokens that is in another folder, or the same; `pre` names the
+/// pattern, if somebody does.
+///
+/// Fails where the tokenizer does what no key says.
+pub(super) fn keys(folder: &Path, model: &Path, vocab: usize, pre: Option<&str>) -> Result<Keys, Failure> {
     let file = folder.join("tokenizer.json");
     let json = read_json(&file).map_err(Failure::usage)?;
     let json = json.ok_or_else(|| {
@@ -56,43 +61,52 @@ pub(super) fn keys(folder: &Path, vocab: usize, pre: Option<&str>) -> Result<Vec
         Failure::Usage(format!("{}: {need}", folder.display()))
     })?;
     let markers = Markers::read(folder).map_err(Failure::usage)?;
-    let config = read_json(&folder.join("tokenizer_config.json")).map_err(Failure::usage)?;
-    let model = read_json(&folder.join("config.json")).map_err(Failure::usage)?.unwrap_or_default();
-    let mut keys = of_json(&json, vocab, pre).map_err(|problem| Failure::usage(problem.of(&file)))?;
-    special(&mut keys, &json, &markers, &config.unwrap_or_default(), &model, vocab);
-    let templates = markers.template("default").or(match markers.templates.as_slice() {
-        [(_, only)] => Some(only.as_str()),
-        _ => None,
-    });
-    keys.extend(templates.map(|text| ("tokenizer.chat_template".into(), Value::String(text.into()))));
-    Ok(keys)
+    let in_file = |problem: Problem| Failure::usage(problem.of(&file));
+    let mut warnings = Vec::new();
+    let mut keys = of_json(&json, vocab, pre, &mut warnings).map_err(in_file)?;
+    let mut warnings: Vec<String> =
+        warnings.into_iter().map(|warning| format!("{}: {warning}", file.display())).collect();
+    let ids = ids(&json);
+    check_named(folder, &markers, &ids)?;
+    let named = named(folder, model, &markers, &ids, vocab)?;
+    keys.extend(around(&json, &named).map_err(in_file)?);
+    keys.extend(named.iter().map(|(key, id)| (ggml(&format!("{key}_token_id")), Value::U32(*id))));
+    keys.extend(ends(model, &named, &ids, &mut warnings)?);
+    keys.extend(templates(folder, &markers, &mut warnings)?);
+    Ok(Keys { keys, warnings })
 }
 
 fn ggml(key: &str) -> String {
     format!("tokenizer.ggml.{key}")
 }
 
-fn of_json(json: &Json, vocab: usize, pre: Option<&str>) -> Result<Vec<(String, Value)>, Problem> {
-    let model = &json["model"];
-    if model["type"] != "BPE" {
-        return Err(Problem::entry("model.type", &model["type"], "\"BPE\""));
-    }
-    let method = if model["byte_fallback"] == true { Method::Scores } else { Method::ByteLevel };
-    let merges = merges(&model["merges"])?;
+fn of_json(
+    json: &Json,
+    vocab: usize,
+    pre: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(String, Value)>, Problem> {
+    let method = carried::method(json, warnings)?;
+    let merges = merges(&json["model"]["merges"])?;
     let (tokens, kinds) = tokens(json, method, vocab)?;
     let text = |key: &str, text: &str| (ggml(key), Value::String(text.into()));
     let mut keys = match method {
+        Method::Scores if pre.is_some() => {
+            let need = "no --pre beside byte_fallback, whose readers know no patterns";
+            return Err(Problem::entry("model.byte_fallback", &true.into(), need));
+        }
         Method::Scores => {
+            warnings.extend(unlisted(&tokens, &kinds, &merges));
             vec![
                 text("model", "llama"),
                 text("pre", "default"),
                 (ggml("scores"), Value::Array(Array::F32(scores(&tokens, &merges)))),
-                (ggml("add_space_prefix"), Value::Bool(has_space_prefix(json))),
+                (ggml("add_space_prefix"), Value::Bool(carried::prefix(json)? != Prefix::None)),
             ]
         }
         Method::ByteLevel => vec![
             text("model", "gpt2"),
-            text("pre", named_pattern(pre, &merges, &json["pre_tokenizer"])?),
+            text("pre", named_pattern(pre, &merges, json)?),
             (ggml("merges"), Value::Array(Array::String(merges.iter().map(joined).collect()))),
         ],
     };
@@ -136,28 +150,54 @@ fn scores(tokens: &[String], merges: &[[String; 2]]) -> Vec<f32> {
     tokens.iter().map(score).collect()
 }
 
-/// Every token below `vocab` by its number, and what it is.
+/// What readers merge that the tokenizer does not: they merge every two tokens that make a third. A token with a space
+/// in it is none of a text whose spaces have become other characters.
+fn unlisted(tokens: &[String], kinds: &[Kind], merges: &[[String; 2]]) -> Option<String> {
+    let is_met = |token: &str, kind| matches!(kind, Kind::Normal) && !token.contains(' ');
+    let known = tokens.iter().zip(kinds).filter(|(token, kind)| is_met(token, **kind));
+    let known: BTreeSet<&str> = known.map(|(token, _)| token.as_str()).collect();
+    let listed: HashSet<[&str; 2]> = merges.iter().map(|[a, b]| [a.as_str(), b.as_str()]).collect();
+    let splits =
+        known.iter().flat_map(|token| token.char_indices().skip(1).map(|(at, _)| token.split_at(at)));
+    let mut other =
+        splits.filter(|(a, b)| known.contains(a) && known.contains(b) && !listed.contains(&[*a, *b]));
+    let (a, b) = other.next()?;
+    let others = other.count();
+    Some(format!(
+        "model.merges: expected every two tokens that make a third, as readers merge them, found {a:?} and {b:?} \
+         missing, and {others} more: some texts become other tokens there"
+    ))
+}
+
+/// Every token below `vocab` by its number, and what it is. Numbers that no token has get texts that none has.
 fn tokens(json: &Json, method: Method, vocab: usize) -> Result<(Vec<String>, Vec<Kind>), Problem> {
-    let mut tokens: Vec<String> = (0..vocab).map(|id| format!("[PAD{id}]")).collect();
-    let mut kinds = vec![Kind::Unused; vocab];
+    let mut all: Vec<Option<(String, Kind)>> = vec![None; vocab];
+    let mut numbers = HashMap::new();
     let mut put = |entry: &str, id: &Json, text: &str, kind: Kind| {
+        let wrong = |need, got: String| Err(Problem::Entry { entry: format!("{entry} {text:?}"), got, need });
         let number = id.as_u64().and_then(|id| usize::try_from(id).ok()).filter(|id| *id < vocab);
-        let number = number.ok_or_else(|| Problem::Entry {
-            entry: format!("{entry} {text:?}"),
-            got: id.to_string(),
-            need: "the number of a token that the model has",
-        })?;
-        text.clone_into(&mut tokens[number]);
-        kinds[number] = kind;
-        Ok::<(), Problem>(())
+        let Some(number) = number else {
+            return wrong("the number of a token that the model has", id.to_string());
+        };
+        if text.contains('\0') {
+            return wrong("a text without U+0000, which ends it for readers", format!("{text:?}"));
+        }
+        if let Some((other, _)) = all[number].as_ref().filter(|(other, _)| other != text) {
+            return wrong("a number of its own", format!("{number}, that of {other:?}"));
+        }
+        if let Some(other) = numbers.insert(text.to_owned(), number).filter(|other| *other != number) {
+            return wrong("one number for a text", format!("{number} and {other}"));
+        }
+        all[number] = Some((text.to_owned(), kind));
+        Ok(())
     };
     let own = json["model"]["vocab"].as_object();
     let own = own.ok_or_else(|| Problem::entry("model.vocab", &json["model"]["vocab"], "an object"))?;
+    let bytes: HashSet<String> = (0..=u8::MAX).map(carried::byte_token).collect();
     for (text, id) in own {
-        let is_byte = text.strip_prefix("<0x").is_some_and(|rest| rest.len() == 3 && rest.ends_with('>'));
         let kind = match method {
             Method::Scores if json["model"]["unk_token"] == **text => Kind::Unknown,
-            Method::Scores if is_byte => Kind::Byte,
+            Method::Scores if bytes.contains(text) => Kind::Byte,
             _ => Kind::Normal,
         };
         put("model.vocab", id, text, kind)?;
@@ -173,36 +213,59 @@ fn tokens(json: &Json, method: Method, vocab: usize) -> Result<(Vec<String>, Vec
         };
         put("added_tokens", &token["id"], content, kind)?;
     }
-    Ok((tokens, kinds))
+    let filled = all.into_iter().enumerate();
+    Ok(filled.map(|(id, token)| token.unwrap_or_else(|| (filler(id, &numbers), Kind::Unused))).unzip())
+}
+
+/// A text that no token has.
+fn filler(id: usize, tokens: &HashMap<String, usize>) -> String {
+    let mut text = format!("[PAD{id}]");
+    while tokens.contains_key(&text) {
+        text.push('_');
+    }
+    text
 }
 
 /// The name of the pattern: the given one, else that of the pre-tokenizer. Where nothing is merged every byte is a token,
 /// and however a text is cut its tokens are the same.
 fn named_pattern<'a>(pre: Option<&'a str>, merges: &[[String; 2]], json: &Json) -> Result<&'a str, Problem> {
-    match pre {
-        Some(pre) => Ok(pre),
-        None if merges.is_empty() => Ok("gpt-2"),
-        None => pattern(json),
+    let cut = &json["pre_tokenizer"];
+    let name = match pre {
+        Some("") => return Err(Problem::entry("pre_tokenizer", cut, "a name in --pre")),
+        Some(pre) => pre,
+        None if merges.is_empty() && keeps_bytes(cut) => "gpt-2",
+        None => pattern(cut)?,
+    };
+    if steps(cut, "pretokenizers").iter().any(|step| step["add_prefix_space"] == true) {
+        let need = "add_prefix_space false: readers of byte-level BPE put no space in front";
+        return Err(Problem::entry("pre_tokenizer", cut, need));
     }
+    carried::check_ignored_merges(json, name)?;
+    Ok(name)
+}
+
+/// Whether a pre-tokenizer gives every byte of a text, wherever it cuts.
+fn keeps_bytes(json: &Json) -> bool {
+    let Some((last, before)) = steps(json, "pretokenizers").split_last() else { return false };
+    let is_cut =
+        |step: &Json| step["type"] == "Digits" || (step["type"] == "Split" && step["behavior"] != "Removed");
+    last["type"] == "ByteLevel" && before.iter().all(is_cut)
 }
 
 /// The name of the pattern that a pre-tokenizer cuts by.
 fn pattern(json: &Json) -> Result<&'static str, Problem> {
-    let steps = match json["pretokenizers"].as_array() {
-        Some(steps) => steps.as_slice(),
-        None => std::slice::from_ref(json),
-    };
     let is_bytes = |step: &Json, has_pattern: bool| {
         step["type"] == "ByteLevel" && (step["use_regex"] != false) == has_pattern
     };
-    let named = match steps {
+    let is_isolated = |step: &Json| step["behavior"] == "Isolated" && step["invert"] != true;
+    let named = match steps(json, "pretokenizers") {
         [bytes] if is_bytes(bytes, true) => Some("gpt-2"),
         [digits, bytes]
             if digits["type"] == "Digits" && digits["individual_digits"] == true && is_bytes(bytes, true) =>
         {
             Some("smollm")
         }
-        [split, bytes] if split["type"] == "Split" && is_bytes(bytes, false) => {
+        [split, bytes] if split["type"] == "Split" && is_isolated(split) && is_bytes(bytes, false) => {
             let regex = split["pattern"]["Regex"].as_str();
             PATTERNS.iter().find(|(known, _)| Some(*known) == regex).map(|(_, name)| *name)
         }
@@ -217,55 +280,179 @@ fn pattern(json: &Json) -> Result<&'static str, Problem> {
     })
 }
 
-/// Whether a space is put before a text that has none.
-fn has_space_prefix(json: &Json) -> bool {
-    let one = |step: &Json| match step["type"].as_str() {
-        Some("Prepend") => true,
-        Some("Metaspace") => step["prepend_scheme"] != "never" && step["add_prefix_space"] != false,
-        _ => false,
-    };
-    let steps = [&json["normalizer"]["normalizers"], &json["pre_tokenizer"]["pretokenizers"]];
-    let steps = steps.into_iter().filter_map(Json::as_array).flatten();
-    steps.chain([&json["normalizer"], &json["pre_tokenizer"]]).any(one)
+/// The numbers of the tokens of a `tokenizer.json`.
+fn ids(json: &Json) -> HashMap<&str, u64> {
+    let own = json["model"]["vocab"].as_object().into_iter().flatten();
+    let own = own.filter_map(|(text, id)| Some((text.as_str(), id.as_u64()?)));
+    let added = json["added_tokens"].as_array().into_iter().flatten();
+    own.chain(added.filter_map(|token| Some((token["content"].as_str()?, token["id"].as_u64()?)))).collect()
 }
 
-/// Tokens with a meaning, and whether a text begins or ends with one.
-fn special(
-    keys: &mut Vec<(String, Value)>,
-    json: &Json,
+/// That every token that the files beside `tokenizer.json` name is one of it: a file has no text for another one.
+fn check_named(folder: &Path, markers: &Markers, ids: &HashMap<&str, u64>) -> Result<(), Failure> {
+    let refused = |name: &str, entry: String, got: String| {
+        let problem = Problem::Entry { entry, got, need: "a token of tokenizer.json, with the same number" };
+        Err(Failure::usage(problem.of(&folder.join(name))))
+    };
+    for (text, id) in markers.added() {
+        if ids.get(text) != Some(&id.into()) {
+            let entry = format!("added_tokens_decoder[\"{id}\"]");
+            return refused("tokenizer_config.json", entry, format!("{text:?}"));
+        }
+    }
+    for (name, text) in &markers.named {
+        if !ids.contains_key(text.as_str()) {
+            return refused("tokenizer_config.json", name.clone(), format!("{text:?}"));
+        }
+    }
+    let added = read_json(&folder.join("added_tokens.json")).map_err(Failure::usage)?.unwrap_or_default();
+    for (text, id) in added.as_object().into_iter().flatten() {
+        if ids.get(text.as_str()).copied() != id.as_u64() {
+            return refused("added_tokens.json", format!("{text:?}"), id.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Tokens with a meaning, by the names that the keys have for them: those of the tokenizer, else those of the model. A
+/// reader stops at another token where none is the last one, so there has to be one.
+fn named(
+    folder: &Path,
+    model: &Path,
     markers: &Markers,
-    config: &Json,
-    model: &Json,
+    ids: &HashMap<&str, u64>,
     vocab: usize,
-) {
-    let named = |name: &str| {
+) -> Result<Vec<(&'static str, u32)>, Failure> {
+    let config = read_json(&folder.join("config.json")).map_err(Failure::usage)?.unwrap_or_default();
+    let ends = stops(model, None)?;
+    let of_model = |name: &str| match name {
+        "eos_token" => ends.first().and_then(|id| u32::try_from(*id).ok()),
+        _ => config[format!("{name}_id")].as_u64().and_then(|id| u32::try_from(id).ok()),
+    };
+    let find = |name: &str| {
         let token = markers.named.iter().find(|(known, _)| known == name);
-        let by_name = token.and_then(|(_, text)| markers.id(text));
-        let of_model = &model[format!("{name}_id")];
-        let of_model = of_model.as_u64().or_else(|| of_model[0].as_u64()).map(|id| id as u32);
-        by_name.or(of_model).filter(|id| (*id as usize) < vocab)
+        let by_name = token.and_then(|(_, text)| u32::try_from(*ids.get(text.as_str())?).ok());
+        by_name.or_else(|| of_model(name)).filter(|id| (*id as usize) < vocab)
     };
     let names =
         [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")];
-    for (name, key) in names {
-        keys.extend(named(name).map(|id| (ggml(&format!("{key}_token_id")), Value::U32(id))));
+    if find("eos_token").is_none() {
+        let need = "expected eos_token, or eos_token_id in the model's generation_config.json, found neither";
+        let file = folder.join("tokenizer_config.json");
+        return Err(Failure::Usage(format!(
+            "{}: {need}: readers would stop at a token of their own",
+            file.display()
+        )));
     }
-    for (name, at_end) in [("bos", false), ("eos", true)] {
-        let told = config[format!("add_{name}_token")].as_bool();
-        let is_added = told.unwrap_or_else(|| has_special(&json["post_processor"], at_end));
-        keys.push((ggml(&format!("add_{name}_token")), Value::Bool(is_added)));
-    }
+    Ok(names.into_iter().filter_map(|(name, key)| Some((key, find(name)?))).collect())
 }
 
-/// Whether a post-processor puts a special token before or behind a text.
-fn has_special(json: &Json, at_end: bool) -> bool {
-    let steps = match json["processors"].as_array() {
-        Some(steps) => steps.as_slice(),
-        None => std::slice::from_ref(json),
-    };
-    steps.iter().filter(|step| step["type"] == "TemplateProcessing").any(|step| {
-        let single = step["single"].as_array().map_or(&[][..], Vec::as_slice);
-        let outer = if at_end { single.last() } else { single.first() };
-        outer.is_some_and(|outer| outer["SpecialToken"].is_object())
-    })
+/// Whether a text begins and ends with a token.
+///
+/// Fails where it is another one than the first or the last one of the keys.
+fn around(json: &Json, named: &[(&str, u32)]) -> Result<[(String, Value); 2], Problem> {
+    let own = carried::around(&json["post_processor"])?;
+    let id = |key: &str| named.iter().find(|(name, _)| *name == key).map(|(_, id)| u64::from(*id));
+    let needs = [
+        "the bos_token of tokenizer_config.json in front of a text",
+        "the eos_token of tokenizer_config.json behind a text",
+    ];
+    for ((token, key), need) in own.iter().zip(["bos", "eos"]).zip(needs) {
+        if let Some((name, number)) = token.filter(|(_, number)| Some(*number) != id(key)) {
+            let entry = "post_processor.single".into();
+            return Err(Problem::Entry { entry, got: format!("{name:?}, {number}"), need });
+        }
+    }
+    let key = |key: &str, token: Option<_>| (ggml(&format!("add_{key}_token")), Value::Bool(token.is_some()));
+    Ok([key("bos", own[0]), key("eos", own[1])])
+}
+
+/// The end of a message that is not the end of a turn.
+const END_OF_MESSAGE: &str = "<|eom_id|>";
+
+/// Tokens that a reader of this version of llama.cpp stops at by their texts; others go by the keys alone.
+const ENDS_BY_TEXT: [&str; 11] = [
+    "</s>",
+    "<EOT>",
+    "<end_of_turn>",
+    "<eos>",
+    "<|call|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    END_OF_MESSAGE,
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|return|>",
+];
+
+/// The ends of an answer beside the last token of a text. Two have a key, and first those that no reader knows by their
+/// texts.
+fn ends(
+    model: &Path,
+    named: &[(&str, u32)],
+    ids: &HashMap<&str, u64>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(String, Value)>, Failure> {
+    let texts: HashMap<u64, &str> = ids.iter().map(|(text, id)| (*id, *text)).collect();
+    let mut rest: Vec<(u32, &str)> = Vec::new();
+    for id in stops(model, None)?.into_iter().filter_map(|id| u32::try_from(id).ok()) {
+        let is_known = named.contains(&("eos", id)) || rest.iter().any(|(known, _)| *known == id);
+        rest.extend(texts.get(&id.into()).filter(|_| !is_known).map(|text| (id, *text)));
+    }
+    rest.sort_by_key(|(_, text)| (ENDS_BY_TEXT.contains(text), *text == END_OF_MESSAGE));
+    let (mut keys, mut free) = (Vec::new(), vec!["eot", "eom"]);
+    for (id, text) in rest {
+        let at =
+            if text == END_OF_MESSAGE { free.len().checked_sub(1) } else { (!free.is_empty()).then_some(0) };
+        match at {
+            Some(at) => keys.push((ggml(&format!("{}_token_id", free.remove(at))), Value::U32(id))),
+            None => warnings.push(format!(
+                "{}: eos_token_id {id} ({text:?}) has no key beside three others: readers that do not know it by its \
+                 text go on behind it",
+                model.display()
+            )),
+        }
+    }
+    Ok(keys)
+}
+
+/// The chat templates: the one without a name, and those with.
+fn templates(
+    folder: &Path,
+    markers: &Markers,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(String, Value)>, Failure> {
+    let mut all: BTreeMap<String, String> = additional(&folder.join("additional_chat_templates"))?;
+    all.extend(markers.templates.iter().cloned());
+    let text = |text: String| Value::String(text);
+    if all.len() == 1 {
+        return Ok(all.into_values().map(|only| ("tokenizer.chat_template".into(), text(only))).collect());
+    }
+    let own = all.remove("default");
+    if own.is_none() && !all.is_empty() {
+        let named =
+            "expected a chat template called \"default\", found none: readers that ask for no name have none";
+        warnings.push(format!("{}: {named}", folder.display()));
+    }
+    let mut keys: Vec<(String, Value)> = Vec::new();
+    keys.extend(own.map(|own| ("tokenizer.chat_template".into(), text(own))));
+    if !all.is_empty() {
+        let names = Array::String(all.keys().cloned().collect());
+        keys.push(("tokenizer.chat_templates".into(), Value::Array(names)));
+    }
+    keys.extend(all.into_iter().map(|(name, own)| (format!("tokenizer.chat_template.{name}"), text(own))));
+    Ok(keys)
+}
+
+/// The chat templates of a folder of them, by the names of its files.
+fn additional(folder: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    let mut all = BTreeMap::new();
+    for entry in folder.read_dir().into_iter().flatten() {
+        let path = entry.map_err(|error| Failure::fault(folder, error))?.path();
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+        if let Some(name) = name.filter(|_| path.extension().is_some_and(|end| end == "jinja")) {
+            all.extend(read_text(&path).map_err(Failure::usage)?.map(|text| (name, text)));
+        }
+    }
+    Ok(all)
 }
