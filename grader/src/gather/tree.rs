@@ -18,6 +18,8 @@ pub(super) struct Held {
 
 #[cfg(target_os = "linux")]
 mod system {
+    #![expect(clippy::unnecessary_wraps, reason = "a job of Windows may be refused")]
+
     use std::collections::{BTreeMap, BTreeSet};
     use std::io;
     use std::time::{Duration, Instant};
@@ -160,6 +162,8 @@ mod system {
 
 #[cfg(not(any(target_os = "linux", windows)))]
 mod system {
+    #![expect(clippy::unnecessary_wraps, reason = "a job of Windows may be refused")]
+
     use std::io;
 
     use super::Held;
