@@ -85,7 +85,7 @@ mod system {
     use std::os::windows::io::{AsHandle, FromRawHandle, IntoRawHandle, OwnedHandle};
     use std::process::Stdio;
 
-    use windows_sys::Win32::Foundation::HANDLE;
+    use windows_sys::Win32::Foundation::{HANDLE, HANDLE_FLAG_INHERIT, SetHandleInformation};
     use windows_sys::Win32::System::Console::{
         GetStdHandle, STD_ERROR_HANDLE, STD_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, SetStdHandle,
     };
@@ -98,8 +98,13 @@ mod system {
     /// The grader's end: where orders are written, where results are read, and where what the attempt prints is.
     pub(in super::super) struct Link(PipeWriter, PipeReader, PipeReader);
 
-    /// Lets what `command` starts read orders from its standard input and write results to its standard error.
+    /// Lets what `command` starts read orders from its standard input and write results to its standard error. A process
+    /// inherits every handle that may be inherited: this one's own streams are not among them any more.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
+        for stream in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
+            // SAFETY: a stream that is closed is refused by the system, and no handle is closed.
+            unsafe { SetHandleInformation(GetStdHandle(stream), HANDLE_FLAG_INHERIT, 0) };
+        }
         let ((orders, ours), (results, theirs), (printed, prints)) = (io::pipe()?, io::pipe()?, io::pipe()?);
         command.stdin(Stdio::from(orders)).stdout(Stdio::from(prints)).stderr(Stdio::from(theirs));
         Ok(Link(ours, results, printed))

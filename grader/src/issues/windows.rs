@@ -75,7 +75,9 @@ mod tests {
             replay: String::new(),
         };
         let mut checks: Vec<Check> = checks.into_iter().map(passed).collect();
-        checks.iter_mut().for_each(|check| change(check, &mut guards));
+        for check in &mut checks {
+            change(check, &mut guards);
+        }
         let (measurements, unmeasured) = (&BTreeMap::new(), &BTreeMap::new());
         let seen = Seen { checks: &checks, guards: &guards, measurements, unmeasured };
         let rubric = crate::rubric::find("issues").expect("it is one of five");
@@ -122,8 +124,11 @@ mod tests {
                 "{outcome:?}"
             );
         }
-        let tripped =
-            |_: &mut Check, guards: &mut [Guard]| guards.iter_mut().for_each(|guard| guard.tripped = true);
+        let tripped = |_: &mut Check, guards: &mut [Guard]| {
+            for guard in guards {
+                guard.tripped = true;
+            }
+        };
         assert_eq!(judged(&windows, tripped).truth, Truth::Unmet);
     }
 }
