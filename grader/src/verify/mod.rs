@@ -14,6 +14,8 @@ mod numbers;
 #[cfg(test)]
 mod ranks;
 mod rows;
+#[cfg(test)]
+mod windows;
 
 use std::fmt;
 
