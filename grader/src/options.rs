@@ -425,6 +425,7 @@ impl Options {
     /// Whether text may be coloured.
     pub fn color(&self) -> bool {
         let wanted = !self.no_color && std::env::var_os("NO_COLOR").is_none();
-        wanted && self.output.is_none() && console::Term::stdout().features().colors_supported() // turned on by asking, on Windows
+        // on Windows a console's colours are turned on by asking for them
+        wanted && self.output.is_none() && console::Term::stdout().features().colors_supported()
     }
 }

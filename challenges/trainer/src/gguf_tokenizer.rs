@@ -7,8 +7,8 @@
 //! tokenizer.chat_template                                  -> chat_template.jinja
 //! ```
 //!
-//! The folder is in the workbook's cache, where nobody else writes, under a name made of what is in it, and written each
-//! time.
+//! The folder is in the workbook's cache, where nobody else writes, under a name made of what is in it, and written
+//! each time.
 //!
 //! Sources: `src/llama-vocab.cpp` of llama.cpp; the `tokenizer.json` of Llama 2, Llama 3, Qwen 2 and GPT-2.
 

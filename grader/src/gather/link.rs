@@ -98,8 +98,8 @@ mod system {
     /// The grader's end: where orders are written, where results are read, and where what the attempt prints is.
     pub(in super::super) struct Link(PipeWriter, PipeReader, PipeReader);
 
-    /// Lets what `command` starts read orders from its standard input and write results to its standard error. A process
-    /// inherits every handle that may be inherited: this one's own streams are not among them any more.
+    /// Lets what `command` starts read orders from its standard input and write results to its standard error. A
+    /// process inherits every handle that may be inherited: this one's own streams are not among them any more.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
         for stream in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
             // SAFETY: a stream that is closed is refused by the system, and no handle is closed.

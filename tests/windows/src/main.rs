@@ -10,8 +10,8 @@
 //! `Z:\warp book\target` to a program that stands on that drive.
 //!
 //! A request is three texts - the folder, arguments, variables - each with its length in front (u32, little-endian),
-//! the latter two as lines of one item. A reply is pieces: a byte that says of what (1 standard output, 2 standard error,
-//! 0 the end), a length, and so many bytes; the last one's are the exit code.
+//! the latter two as lines of one item. A reply is pieces: a byte that says of what (1 standard output, 2 standard
+//! error, 0 the end), a length, and so many bytes; the last one's are the exit code.
 
 use std::env;
 use std::io::{self, Read, Write};

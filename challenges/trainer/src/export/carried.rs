@@ -1,5 +1,5 @@
-//! What of a `tokenizer.json` a GGUF file carries. All else is refused by its name: a reader would make other tokens than
-//! those of the training, and nothing would say so.
+//! What of a `tokenizer.json` a GGUF file carries. All else is refused by its name: a reader would make other tokens
+//! than those of the training, and nothing would say so.
 //!
 //! ```text
 //!                  gpt2: byte-level BPE                        llama: bytes to fall back to
@@ -12,9 +12,9 @@
 //! added_tokens     in both without lstrip, rstrip and single_word; not normalized beside a normalizer
 //! ```
 //!
-//! Two ways to write a space have no key. `Metaspace` puts one in front of a text that begins with none: "first" in front
-//! of the first alone, "always" in front of what follows a special token as well. A reader puts one in front of each, or
-//! of none. Most models with such a vocabulary are read so, which is said and not refused.
+//! Two ways to write a space have no key. `Metaspace` puts one in front of a text that begins with none: "first" in
+//! front of the first alone, "always" in front of what follows a special token as well. A reader puts one in front of
+//! each, or of none. Most models with such a vocabulary are read so, which is said and not refused.
 //!
 //! Sources: `src/llama-vocab.cpp` of llama.cpp, in its Python binding 0.3.36; the `tokenizers` library, 0.23.
 

@@ -264,8 +264,8 @@ impl Source for Merged<'_> {
     }
 }
 
-/// Weights whose numbers the types that they are written in can hold. NaN and infinities are refused in every type: what
-/// blocks make of them is no number or another one, and a model that has some does not work.
+/// Weights whose numbers the types that they are written in can hold. NaN and infinities are refused in every type:
+/// what blocks make of them is no number or another one, and a model that has some does not work.
 struct Held<'s> {
     model: Model<'s>,
     source: &'s dyn Source,

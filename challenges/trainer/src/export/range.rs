@@ -4,11 +4,11 @@
 //! f16, bf16      every number, rounded, is finite
 //! q8_0 .. q5_1   the scale of every block of 32 numbers, and its smallest number where that is stored, is finite in f16
 //!
-//! scale          q8_0 most / 127     q4_0 most / 8     q5_0 most / 16     q4_1 (max - min) / 15     q5_1 (max - min) / 31
+//! scale          q8_0 most / 127   q4_0 most / 8   q5_0 most / 16     q4_1 (max - min) / 15     q5_1 (max - min) / 31
 //! ```
 //!
-//! with `most` the largest absolute value. A number beyond would be written as infinity, and a block with an infinite scale
-//! as numbers of which none is the weight's.
+//! with `most` the largest absolute value. A number beyond would be written as infinity, and a block with an infinite
+//! scale as numbers of which none is the weight's.
 //!
 //! Source: `quantize_row_q8_0_ref` and the others in `ggml-quants.c` of ggml.
 

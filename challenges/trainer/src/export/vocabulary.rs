@@ -11,9 +11,10 @@
 //! A reader knows patterns by name alone, so a pattern without a name here is refused: another one would cut texts into
 //! other tokens than the model was trained on. What else is refused, and why, is in [`carried`].
 //!
-//! A text begins and ends with the tokens that `tokenizer.json` says, whatever `add_bos_token` in `tokenizer_config.json`
-//! is: so the trainer and transformers 5.24 read the two. A reader takes tokens of its own for the first and the last
-//! one where none is named, so the last one has to be, and the first if it is put in front of texts.
+//! A text begins and ends with the tokens that `tokenizer.json` says, whatever `add_bos_token` in
+//! `tokenizer_config.json` is: so the trainer and transformers 5.24 read the two. A reader takes tokens of its own for
+//! the first and the last one where none is named, so the last one has to be, and the first if it is put in front of
+//! texts.
 //!
 //! Several tokens may end an answer, and three have a key: `eos_token_id`, `eot_token_id` and `eom_token_id`.
 //!
@@ -49,8 +50,8 @@ pub(super) struct Keys {
     pub warnings: Vec<String>,
 }
 
-/// The keys of a folder's tokenizer for a model of `vocab` tokens that is in another folder, or the same; `pre` names the
-/// pattern, if somebody does.
+/// The keys of a folder's tokenizer for a model of `vocab` tokens that is in another folder, or the same; `pre` names
+/// the pattern, if somebody does.
 ///
 /// Fails where the tokenizer does what no key says.
 pub(super) fn keys(folder: &Path, model: &Path, vocab: usize, pre: Option<&str>) -> Result<Keys, Failure> {
@@ -226,8 +227,8 @@ fn filler(id: usize, tokens: &HashMap<String, usize>) -> String {
     text
 }
 
-/// The name of the pattern: the given one, else that of the pre-tokenizer. Where nothing is merged every byte is a token,
-/// and however a text is cut its tokens are the same.
+/// The name of the pattern: the given one, else that of the pre-tokenizer. Where nothing is merged every byte is a
+/// token, and however a text is cut its tokens are the same.
 fn named_pattern<'a>(pre: Option<&'a str>, merges: &[[String; 2]], json: &Json) -> Result<&'a str, Problem> {
     let cut = &json["pre_tokenizer"];
     let name = match pre {
