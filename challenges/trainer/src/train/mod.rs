@@ -70,7 +70,7 @@ pub(crate) struct Train {
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     example: Option<PathBuf>,
     /// The task that the example is for, as the key of its name
-    #[arg(long, value_name = "TASK", requires = "example", default_value = "CAUSAL_LM", value_parser = task)]
+    #[arg(long, value_name = "TASK", requires = "example", default_value = "CAUSAL_LM", value_parser = Task::called)]
     task_type: Task,
     /// Says what memory the run will take and the longest context that fits, and runs nothing
     #[arg(long)]
@@ -83,10 +83,6 @@ pub(crate) struct Train {
 fn setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("expected KEY=VALUE, found {text:?}"))?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
-}
-
-fn task(text: &str) -> Result<Task, String> {
-    Task::called(text).ok_or_else(|| format!("expected CAUSAL_LM or SEQ_CLS, found {text:?}"))
 }
 
 /// Runs `train`.
