@@ -68,6 +68,20 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
+    /// The same tensors, each under the name that `renamed` gives for its own; one whose new name is taken keeps its own.
+    #[must_use]
+    pub fn renamed(mut self, renamed: impl Fn(&str) -> Option<String>) -> Self {
+        let names: Vec<(String, String)> =
+            self.names().filter_map(|name| Some((name.to_owned(), renamed(name)?))).collect();
+        for (old, new) in names {
+            if !self.tensors.contains_key(&new) {
+                let located = self.tensors.remove(&old);
+                self.tensors.extend(located.map(|located| (new, located)));
+            }
+        }
+        self
+    }
+
     /// A tensor by its name, as it is stored.
     pub fn tensor(&self, name: &str) -> Result<Tensor<'_>, Error> {
         let place = self.tensors.get(name).ok_or_else(|| Error::MissingTensor.of(name))?;

@@ -9,13 +9,38 @@
 //! its biases        of q, k and v                  none
 //! ```
 //!
+//! The names of tensors are those of the files that the library writes by default. In memory its newer versions, from
+//! 4.52 on, have others, and so have files of programs that write what is in memory. They are read, too:
+//!
+//! ```text
+//! newer                          qwen2_vl          llava
+//! model.language_model.layers..  model.layers..    language_model.model.layers..
+//! lm_head..                      lm_head..         language_model.lm_head..
+//! model.visual..                 visual..
+//! model.vision_tower..                             vision_tower..
+//! ```
+//!
 //! The tower of images beside it is [`crate::vision`]'s.
 //!
 //! Sources: `Qwen2VLConfig` and `LlavaConfig` of the `transformers` library, 5.23; Wang et al., "Qwen2-VL" (2024),
 //! section 2.1, for rotary embeddings of three axes.
 
-use super::Error;
+use std::path::Path;
+
 use super::fields::Fields;
+use super::{Config, Error};
+use crate::checkpoint::Checkpoint;
+
+/// Opens the weights of a model. Those of one that reads images have their usual names, whichever the files have.
+///
+/// Fails as [`Checkpoint::open`] does.
+pub fn open_checkpoint(folder: &Path, config: &Config) -> Result<Checkpoint, Error> {
+    let checkpoint = Checkpoint::open(folder)?;
+    Ok(match &config.images {
+        Some(images) => checkpoint.renamed(|name| images.usual_name(name)),
+        None => checkpoint,
+    })
+}
 
 /// What a language model has that reads images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,4 +103,21 @@ impl Images {
         let sections = sections.filter(is_half).ok_or_else(|| inner.wrong("mrope_section", &need))?;
         Ok(Self { prefix: "", has_biases: true, sections: Some(sections) })
     }
+
+    /// The usual name of a tensor that has a newer one.
+    fn usual_name(&self, name: &str) -> Option<String> {
+        let Some(rest) = name.strip_prefix("model.") else {
+            let is_head = !self.prefix.is_empty() && name.starts_with("lm_head.");
+            return is_head.then(|| format!("{}{name}", self.prefix));
+        };
+        match rest.strip_prefix("language_model.") {
+            Some(rest) => Some(format!("{}model.{rest}", self.prefix)),
+            None => is_beside(rest).then(|| rest.to_owned()),
+        }
+    }
+}
+
+/// Whether a tensor belongs to what stands beside the language model.
+pub(super) fn is_beside(name: &str) -> bool {
+    ["visual.", "vision_tower.", "multi_modal_projector."].iter().any(|module| name.starts_with(module))
 }

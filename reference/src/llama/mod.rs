@@ -35,7 +35,7 @@ pub use classifier::{Classifier, unnamed};
 pub use config::{Config, Rope, Scaling};
 pub use error::Error;
 pub(crate) use fields::Fields;
-pub use images::Images;
+pub use images::{Images, open_checkpoint};
 pub use model::{DROPOUT_KEY, Model, Spec};
 pub use pieces::Piece;
 pub use rows::{IMAGE_FEATURES, IMAGE_SLOTS, Rows};

@@ -1,14 +1,15 @@
 //! The weights of a model: which tensors it needs, how each is stored, and their values.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
 
 use super::gguf::GgufWeights;
-use super::{Config, Error, Rows, Spec, hub};
+use super::images::is_beside;
+use super::{Config, Error, Rows, Spec, hub, open_checkpoint};
 use crate::checkpoint::{self, Checkpoint, Tensor};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
@@ -151,7 +152,7 @@ impl Llama {
     /// A checkpoint of these sizes, whose head may be new. An output layer that stands beside the embedding and is not
     /// equal to it is a weight of its own, whatever the `config.json` says of the two: so transformers 5.24 loads it.
     fn of(folder: &Path, mut config: Config, has_new_head: bool) -> Result<Self, Error> {
-        let checkpoint = Checkpoint::open(folder)?;
+        let checkpoint = open_checkpoint(folder, &config)?;
         config.tied = config.tied && !has_own_head(&checkpoint, &config);
         let mut storages = Storages::new();
         for spec in config.tensor_specs() {
@@ -167,6 +168,23 @@ impl Llama {
     /// Whether it is a classifier whose checkpoint has no head.
     pub fn has_new_head(&self) -> bool {
         self.config.classifier.is_some() && !self.storages.contains_key(SCORE)
+    }
+
+    /// Tensors of the checkpoint that the model has no use for, in order, but for those that are known to say nothing
+    /// of their own: frequencies of rotary embeddings, an output layer that is the embedding or that a classifier has
+    /// its head for, and what sees.
+    pub fn unused_tensors(&self) -> Vec<&str> {
+        let Files::Safetensors(checkpoint) = &self.files else { return Vec::new() };
+        let used: BTreeSet<String> = self.storages.keys().map(|name| self.config.stored_name(name)).collect();
+        let is_state = |name: &str| {
+            name.match_indices(".weight.").any(|(at, _)| used.contains(&name[..at + ".weight".len()]))
+        };
+        let head = self.config.stored_name(HEAD);
+        let is_known = |name: &str| {
+            let sees = self.config.images.is_some() && is_beside(name);
+            used.contains(name) || is_state(name) || sees || name == head || name.ends_with(".inv_freq")
+        };
+        checkpoint.names().filter(|name| !is_known(name)).collect()
     }
 
     /// How every weight is stored.

@@ -75,8 +75,8 @@ impl Vision {
     pub fn open(model: &str) -> Result<Self, Error> {
         let folder = hub::find(model)?;
         let config = folder.join("config.json");
-        let checkpoint = Checkpoint::open(&folder)?;
         let language = llama::Config::read(&config)?;
+        let checkpoint = llama::open_checkpoint(&folder, &language)?;
         let file = Fields::read(&config);
         let read = file.and_then(|file| read(&file, language.hidden, &checkpoint));
         let (tower, placeholders) = read.map_err(|fault| fault.at(&config))?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::example_run::Example;
 use tests::program::{Ran, run};
-use tests::small_llama::SmallLlama;
+use tests::small_llama::{SmallLlama, Stored};
 use tests::tiny_llama::TinyLlama;
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
@@ -125,6 +125,30 @@ fn whole_modules_and_rows_are_merged() {
 fn rows(tokens: &[(Module, [usize; 2])]) -> Modules {
     let tokens = tokens.iter().map(|(module, tokens)| (*module, tokens.to_vec()));
     Modules { tokens: tokens.collect(), ..Modules::none() }
+}
+
+/// A tensor that no Llama has is named; one that is known to say nothing of its own is not.
+#[test]
+fn tensors_that_are_left_out_are_named() {
+    let folder = TempDir::new().expect("a folder");
+    let (model, mut small) = (folder.path().join("model"), SmallLlama::sound());
+    small.tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), Stored::floats(&[2], 5));
+    fs::create_dir(&model).expect("a folder");
+    small.save(&model);
+    let opened = Llama::open(&text(&model)).expect("it is sound");
+    let adapter = Adapter::beside(Config::new(2, 4.0, Targets::AllLinear), &opened, 3).expect("it fits");
+    adapter.save(folder.path().join("adapter")).expect("it can be written");
+    drop(opened); // on Windows a file that is mapped cannot be written
+    let ran = export(folder.path(), &["model", "--adapter", "adapter", "merged"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    for name in ["k_norm", "q_norm"] {
+        let name = format!("model.layers.1.self_attn.{name}.weight");
+        small.tensors.insert(name, Stored::floats(&[4], 7));
+    }
+    small.save(&model);
+    let ran = export(folder.path(), &["model", "--adapter", "adapter", "again"]);
+    let named = "model: model.layers.1.self_attn.k_norm.weight and 1 more: no tensors of a Llama";
+    assert!(ran.code == 0 && ran.stderr.contains(named), "{}: {}", ran.code, ran.stderr);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use reference::lora::{self, Adapter};
 use reference::issues::gguf::stored_as;
 
 use super::projector::Seeing;
-use super::{Export, Stored, is_untied, range, vocabulary, with_adapter};
+use super::{Export, Stored, is_untied, range, vocabulary, warn_of_unused, with_adapter};
 use crate::gguf_tokenizer;
 use crate::output::{Failure, print, warn};
 
@@ -114,6 +114,7 @@ pub(super) fn run(export: &Export) -> Result<u8, Failure> {
     })
     .map_err(|fault| fault.at(&export.into))?;
     print(&said);
+    warn_of_unused(&export.model, &model);
     for warning in &warnings {
         warn(warning);
     }

@@ -35,7 +35,7 @@ use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Map, Value as Json, json};
 
 use crate::files::{read_json, write_json};
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, warn};
 
 /// The flags of `export`.
 #[derive(Debug, Args)]
@@ -178,6 +178,7 @@ fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
         let _ = fs::remove_dir_all(&partial); // the reason is the one above
     }
     moved?;
+    warn_of_unused(&export.model, &model);
     print(&format!("the merged model is in {}\n", output.display()));
     Ok(0)
 }
@@ -278,6 +279,15 @@ fn check_held(numbers: &[f64], float: Float) -> Result<(), String> {
     let finite: Vec<f32> = numbers.iter().filter(|x| x.is_finite()).map(|x| *x as f32).collect();
     range::check_finite(&finite)?;
     range::check(&finite, float.tensor_type())
+}
+
+/// Says which tensors of a checkpoint are in no file of the export.
+fn warn_of_unused(name: &str, model: &Llama) {
+    let unused = model.unused_tensors();
+    if let [first, others @ ..] = unused.as_slice() {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        warn(&format!("{name}: {first}{more}: no tensors of a Llama: they are left out"));
+    }
 }
 
 /// Whether the adapter gives an output layer of its own to a model that has none.

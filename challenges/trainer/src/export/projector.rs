@@ -6,7 +6,7 @@ use challenges::issues::gguf::{Activation, Projector, Source, Tower};
 use reference::checkpoint::Checkpoint;
 use reference::checkpoint::gguf::TensorType;
 use reference::graph::Dtype;
-use reference::llama::StoredInput;
+use reference::llama::{self, StoredInput};
 use reference::vision::{self, Vision};
 
 use super::numbers;
@@ -28,7 +28,8 @@ impl Seeing {
     pub fn open(folder: &Path, name: &str, stored: TensorType) -> Result<Self, Failure> {
         let vision = Vision::open(&folder.display().to_string()).map_err(Failure::usage)?;
         let projector = projector(folder, name, stored, &vision)?;
-        let checkpoint = Checkpoint::open(folder).map_err(Failure::usage)?;
+        let config = llama::Config::read(&folder.join("config.json")).map_err(Failure::usage)?;
+        let checkpoint = llama::open_checkpoint(folder, &config).map_err(Failure::usage)?;
         Ok(Self { projector, tensors: Tensors(checkpoint) })
     }
 }
