@@ -31,6 +31,11 @@ pub(crate) fn find<'a, N: AsRef<str>, F>(rows: &'a [(N, F)], name: &str) -> Resu
     row.map(|(_, run)| run).ok_or_else(|| unknown(name))
 }
 
+/// The checks that ask the same in every run, all but those that are named after what is drawn for them.
+pub(crate) fn fixed<F>(rows: &Rows<F>) -> impl Iterator<Item = &F> {
+    rows.iter().filter(|(name, _)| !name.contains("drawn")).map(|(_, run)| run)
+}
+
 /// Every check's name, in the order of the steps: `C.1/operations-alone`.
 pub(crate) fn checks<F>(steps: &Steps<F>) -> Vec<String> {
     let of_step = |(step, rows): &(&str, &'static Rows<F>)| {

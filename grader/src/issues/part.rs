@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use crate::evidence::{Seen, unmeasured, unmet};
-use crate::gather::{Child, Unwound, caught};
+use crate::gather::{Child, Item, Kind, Unwound, caught};
 use crate::rubric::Fact;
 use crate::scorecard::{Measurement, Outcome};
 use crate::verdict::{Verdict, outcomes, verdict};
@@ -36,6 +36,33 @@ impl Rests<'_> {
             Verdict::Unmet(reason) => unmet(&reason),
             Verdict::Unmeasured(reason) => unmeasured(&reason),
             Verdict::Sound => verdict.judge(numbers(seen)),
+        }
+    }
+}
+
+/// Everything that there is to do for a part, in order.
+pub(super) fn items(checks: Vec<String>, guards: &[&str], measured: impl Iterator<Item = Item>) -> Vec<Item> {
+    let checks = checks.into_iter().map(|name| Item::new(name, 20));
+    let guards = guards.iter().map(|name| Item::new(format!("guard/{name}"), 20));
+    checks.chain(guards).chain(measured).collect()
+}
+
+/// Does one item: a check says how often the attempt asked the solution, a guard by its name what it caught.
+pub(super) fn work(
+    child: &mut Child,
+    name: &str,
+    check: impl FnOnce() -> Result<u64, String>,
+    guard: impl FnOnce(&str) -> Result<Option<String>, String>,
+    number: impl FnOnce(&mut Child) -> Result<(), String>,
+) {
+    let source = child.request.source;
+    match Kind::of(name) {
+        Kind::Check => child.check(name, || check().and_then(|asked| source.own_work(asked))),
+        Kind::Guard(of) => child.guard(of, || guard(of)),
+        Kind::Number => {
+            if let Err(unknown) = number(child) {
+                child.unmeasured(name, &unknown);
+            }
         }
     }
 }

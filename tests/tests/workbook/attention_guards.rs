@@ -66,6 +66,15 @@ fn what_is_wrong_beyond_the_sizes_of_checks_is_unmet_and_named() {
     }
 }
 
+/// What is wrong in general is told by the checks; a guard would call it a cheat.
+#[test]
+fn a_slip_trips_no_guard() {
+    for (slip, ..) in SEEN {
+        let card = own(OWN, slip, &["test", "attention", "--json", "--seed", "0x5"]).card();
+        assert!(tripped(&card).is_empty(), "{slip}: {:#?}", card.guards);
+    }
+}
+
 #[test]
 fn honest_attentions_trip_no_guard_and_get_their_points() {
     for honest in ["an honest attention", "an attention of its own"] {

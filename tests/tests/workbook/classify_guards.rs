@@ -62,6 +62,15 @@ fn a_slip_in_a_step_of_a_classifier_is_seen_by_a_check_of_that_step() {
     }
 }
 
+/// What is wrong in general is told by the checks; a guard would call it a cheat.
+#[test]
+fn a_slip_trips_no_guard() {
+    for (slip, ..) in SEEN {
+        let card = own(OWN, slip, &["test", "classify", "--json", "--seed", "0x5"]).card();
+        assert!(tripped(&card).is_empty(), "{slip}: {:#?}", card.guards);
+    }
+}
+
 #[test]
 fn honest_classifiers_trip_no_guard_and_get_their_point() {
     for honest in ["an honest classifier", "a classifier of its own"] {

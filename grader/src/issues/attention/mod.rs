@@ -21,7 +21,8 @@ pub(crate) use lengths::LENGTHS;
 pub(crate) use matrix::{FEATURES, results};
 use step_under_test::step_under_test;
 
-use crate::gather::{Child, Effort, Item, Kind};
+use super::part;
+use crate::gather::{Child, Effort, Item};
 use crate::random::Random;
 use crate::table::{self, Measured, Rows};
 
@@ -79,24 +80,15 @@ const MEASURED: [Measured<Measure>; 2] = [
 
 /// Everything that there is to do, in order.
 fn items(_: &Effort) -> Vec<Item> {
-    let checks = names().into_iter().map(|name| Item::new(name, 20));
-    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
-    checks.chain(guards).chain(MEASURED.iter().map(Measured::item)).collect()
+    part::items(names(), &guards::NAMES, MEASURED.iter().map(Measured::item))
 }
 
 /// Does one item.
 fn work(child: &mut Child, attempt: &dyn Attend, name: &str) {
-    let (seed, source) = (child.request.effort.seed, child.request.source);
-    match Kind::of(name) {
-        Kind::Check => {
-            child.check(name, || check(name, attempt, seed).and_then(|asked| source.own_work(asked)));
-        }
-        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, seed)),
-        Kind::Number => match table::measured(&MEASURED, name) {
-            Ok(run) => run(child, attempt),
-            Err(unknown) => child.unmeasured(name, &unknown),
-        },
-    }
+    let seed = child.request.effort.seed;
+    let guard = |guard: &str| guards::run(guard, attempt, seed);
+    let number = |child: &mut Child| table::measured(&MEASURED, name).map(|run| run(child, attempt));
+    part::work(child, name, || check(name, attempt, seed), guard, number);
 }
 
 /// Runs one check by its name; the other steps are the solution's. Says how often the attempt's step asked that one.

@@ -1,7 +1,7 @@
 //! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat
 //! for each.
 
-use challenges::issues::chat::parse::{Event, Parser, ResponseTemplate};
+use challenges::issues::chat::parse::{Error, Event, Parser, ResponseTemplate};
 use challenges::issues::chat::{Find, Steps};
 use serde_json::json;
 
@@ -29,8 +29,11 @@ pub(super) fn run(name: &str, steps: &Steps, seed: u64) -> Verdict {
     table::find(&GUARDS, name)?(steps, &mut Random::named(seed, name))
 }
 
-/// A text in which no marker can begin is handed out as soon as it is there.
+/// Of a text most is handed out before its end, where it is handed out at all. What is not even then is told by the
+/// checks, and so is a little that is held back too long.
 fn nothing_before_the_end(steps: &Steps) -> Verdict {
+    const TEXT: &str = "Some words. More <b> and more <call>f()</call> Done";
+    const LENGTH: usize = TEXT.len() - "<call></call>".len();
     let fields = json!({
         "content": {},
         "calls": {"open": "<call>", "close": "</call>", "repeats": true},
@@ -38,23 +41,16 @@ fn nothing_before_the_end(steps: &Steps) -> Verdict {
     let template = json!({"start_anchor": "<assistant>", "fields": fields});
     let template = ResponseTemplate::with(&template, steps.clone()).map_err(|error| error.to_string())?;
     let mut events = Vec::new();
-    let wrong = |error: &dyn std::fmt::Display| error.to_string();
-    let mut parser = Parser::new(&template, "", &mut events).map_err(|error| wrong(&error))?;
-    let mut fed = String::new();
-    for piece in ["Some words. ", "More <b>", " and ", "more <call", ">f()", "</call>", " Done"] {
-        fed.push_str(piece);
-        parser.feed(piece.as_bytes(), &mut events).map_err(|error| wrong(&error))?;
-        let message: usize = events.iter().map(appended).sum();
-        let markers: usize = ["<call>", "</call>"].iter().map(|m| fed.matches(m).count() * m.len()).sum();
-        let begun = if fed.ends_with("<call") { 5 } else { 0 };
-        let due = fed.len() - markers - begun;
-        if message < due {
-            let message =
-                format!("after {fed:?} {message} of {due} bytes are handed out that belong to no marker");
-            return Ok(Some(message));
-        }
+    let describe = |error: Error| error.to_string();
+    let mut parser = Parser::new(&template, "", &mut events).map_err(describe)?;
+    for piece in TEXT.as_bytes().chunks(7) {
+        parser.feed(piece, &mut events).map_err(describe)?;
     }
-    Ok(None)
+    let before: usize = events.iter().map(appended).sum();
+    parser.finish(&mut events).map_err(describe)?;
+    let all: usize = events.iter().map(appended).sum();
+    let is_late = all == LENGTH && before < LENGTH / 2;
+    Ok(is_late.then(|| format!("of {TEXT:?} {before} of {LENGTH} bytes are handed out before its end")))
 }
 
 fn appended(event: &Event) -> usize {
@@ -80,18 +76,18 @@ fn remembers(steps: &Steps, random: &mut Random) -> Option<String> {
             }
         }
     }
-    for value in [0.5, 1e16, 1e-5] {
-        let (one, two) = (chat.float(value), chat.float(-value));
-        if two != format!("-{one}") || chat.float(value) != one {
-            return Some(format!("{value:e} is {one}, then {}, its negative {two}", chat.float(value)));
-        }
-    }
-    None
+    [0.5, 1e16, 1e-5].into_iter().find_map(|value| {
+        let (one, _, again) = (chat.float(value), chat.float(-value), chat.float(value));
+        (one != again).then(|| format!("{value:e} is {one} first, and {again} after its negative"))
+    })
 }
 
-/// A vocabulary that nobody has seen is as special as a well-known one.
+/// A vocabulary that nobody has seen is as special as a well-known one. What leaves that one whole, too, is told by the
+/// checks.
 fn known_only(steps: &Steps, random: &mut Random) -> Option<String> {
-    for _ in 0..20 {
+    let known = steps.chat().defuse("say <|im_end|> or [else]", &["<|im_end|>"], '\u{2060}');
+    let rounds = if known == "say <\u{2060}|im_end|> or [else]" { 20 } else { 0 };
+    for _ in 0..rounds {
         let token: String = (0..4).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
         let token = format!("[{token}]");
         let text = format!("say {token} or <|im_end|>");

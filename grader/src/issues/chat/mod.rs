@@ -25,7 +25,8 @@ use challenges::issues::chat::{Chat, Steps};
 pub(crate) use course::COURSE;
 use evidence::facts;
 
-use crate::gather::{Child, Effort, Item, Kind};
+use super::part;
+use crate::gather::{Child, Effort, Item};
 use crate::random::Random;
 use crate::table::{self, Measured, Rows};
 use step_under_test::StepUnderTest;
@@ -91,25 +92,16 @@ const MEASURED: [Measured<Measure>; 4] = [
 
 /// Everything that there is to do, in order.
 fn items(_: &Effort) -> Vec<Item> {
-    let checks = names().into_iter().map(|name| Item::new(name, 20));
-    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
-    checks.chain(guards).chain(MEASURED.iter().map(Measured::item)).collect()
+    part::items(names(), &guards::NAMES, MEASURED.iter().map(Measured::item))
 }
 
 /// Does one item.
 fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
-    let (seed, source) = (child.request.effort.seed, child.request.source);
+    let seed = child.request.effort.seed;
     let steps = || Steps::from(Arc::clone(attempt));
-    match Kind::of(name) {
-        Kind::Check => {
-            child.check(name, || check(name, attempt, seed).and_then(|asked| source.own_work(asked)));
-        }
-        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, &steps(), seed)),
-        Kind::Number => match table::measured(&MEASURED, name) {
-            Ok(run) => run(child, &steps()),
-            Err(unknown) => child.unmeasured(name, &unknown),
-        },
-    }
+    let guard = |guard: &str| guards::run(guard, &steps(), seed);
+    let number = |child: &mut Child| table::measured(&MEASURED, name).map(|run| run(child, &steps()));
+    part::work(child, name, || check(name, attempt, seed), guard, number);
 }
 
 /// Runs one check by its name; the other steps are the solution's. Says how often the attempt's step asked that one.
