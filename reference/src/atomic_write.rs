@@ -8,8 +8,9 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use std::{process, thread};
 
 /// Writes a file of `bytes`.
 ///
@@ -31,7 +32,7 @@ pub fn write_by<E: From<io::Error>>(
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let (file, aside) = beside(folder)?;
-    let written = filled(file, there.as_ref(), fill).and_then(|()| Ok(fs::rename(&aside, &path)?));
+    let written = filled(file, there.as_ref(), fill).and_then(|()| Ok(replace(&aside, &path)?));
     if written.is_err() {
         let _ = fs::remove_file(&aside); // the reason is the one above
     }
@@ -67,6 +68,25 @@ pub fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
         return found(ErrorKind::PermissionDenied, "one that is read-only");
     }
     Ok((path.into(), Some(there)))
+}
+
+/// Renames a file over another. On Windows that is denied as long as somebody reads the other one, which is for an
+/// instant, as a rule: it is tried again for a while.
+fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let begin = Instant::now();
+    loop {
+        match fs::rename(new, old) {
+            Err(error)
+                if cfg!(windows)
+                    && error.kind() == ErrorKind::PermissionDenied
+                    && begin.elapsed() < PATIENCE =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
 }
 
 /// A new file in a folder, under a name that nobody else has.

@@ -15,6 +15,7 @@
 //! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
+//! | `rounding` | what MinGW's C library has wrong |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 
 pub mod atomic_write;
@@ -32,5 +33,6 @@ pub mod loss;
 pub mod nf4;
 pub mod optim;
 pub mod philox;
+mod rounding;
 pub mod schedule;
 pub mod vision;

@@ -326,14 +326,27 @@ fn seal_of(image: &[u8], ptx: &str) -> String {
 /// Writes a file so that nobody ever sees half of it: beside its place, under a name that no other thread, process or
 /// container has, and then renamed.
 fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    #[cfg_attr(not(unix), expect(unused_mut, reason = "there are no permissions to be set"))]
     let mut aside = tempfile::Builder::new();
-    #[cfg(unix)]
-    aside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask: others may read it
-    let mut aside = aside.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    let mut aside = readable(&mut aside).tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
     std::io::Write::write_all(&mut aside, bytes)?;
     aside.persist(path)?;
     Ok(())
+}
+
+/// Others may read the file, if the umask lets them.
+#[cfg(unix)]
+fn readable<'b>(
+    aside: &'b mut tempfile::Builder<'static, 'static>,
+) -> &'b tempfile::Builder<'static, 'static> {
+    aside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+}
+
+/// There are no permissions to be set.
+#[cfg(not(unix))]
+fn readable<'b>(
+    aside: &'b mut tempfile::Builder<'static, 'static>,
+) -> &'b tempfile::Builder<'static, 'static> {
+    aside
 }
 
 /// The compiler's version; (0, 0) if it does not tell.

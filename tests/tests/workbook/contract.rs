@@ -369,7 +369,9 @@ fn tool_calling_typed_in_wins_its_point_and_untouched_nothing() {
     let text = challenges::issues::chat::solution_text().replace("Solution", "Exercise");
     fs::write(copy.root.join(CHATTER), &text).expect("the exercise can be written");
     let typed = graded();
-    assert_eq!((typed.points, typed.rows[0].fact), (1, Truth::Met), "{:#?}", typed.checks);
+    assert_eq!((typed.rows[0].points, typed.rows[0].fact), (1, Truth::Met), "{:#?}", typed.checks);
+    let of_the_system = if cfg!(windows) { 2 } else { 0 }; // one part is whole there
+    assert_eq!(typed.points, 1 + of_the_system, "{:#?}", typed.rows);
     let broken = text.replacen("let mut from = 0;", "let mut from = ;", 1);
     fs::write(copy.root.join(CHATTER), broken).expect("the exercise can be written");
     let message = copy.grader(&["test", "D.1"]);
@@ -594,7 +596,8 @@ fn what_was_earned_stays_on_the_screen() {
     copy.fresh().write(&solved());
     let ran = copy.grader(&["score", "nf4", "--quick"]);
     let page = copy.root.join(".warpbook/report.html");
-    assert!(ran.stdout.contains(&format!("report   {}\n", page.display())), "{}", ran.stdout);
+    let said = ran.stdout.lines().find_map(|line| line.strip_prefix("report   ")).map(Path::new);
+    assert!(said.is_some_and(|said| fs::canonicalize(said).ok() == fs::canonicalize(&page).ok()), "{said:?}");
     assert!(fs::read_to_string(&page).is_ok_and(|page| page.contains("single_triton_kernel")));
     assert!(ran.stdout.contains("\nC graph   not run, 9 points\n"), "{}", ran.stdout);
     let earned =
@@ -647,10 +650,8 @@ fn watch_tells_the_first_error_the_next_step_and_what_was_finished() {
     copy.write(&text);
     let message = watched(&copy, "n");
     assert!(message.contains("\u{2713} A.1 is finished: split each byte"), "{message}");
-    assert!(
-        message.contains("Next: A.2 ") && message.contains("challenges/src/nf4/exercise.rs:"),
-        "{message}"
-    );
+    let place = message.replace('\\', "/").contains("challenges/src/nf4/exercise.rs:");
+    assert!(message.contains("Next: A.2 ") && place, "{message}");
     assert_eq!(message.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {message}");
     copy.write(&text.replacen("fn unpack(", "fn unpack(;", 1).replacen("fn block(", "fn block(;", 1));
     let message = watched(&copy, "");

@@ -46,7 +46,7 @@ fn a_fault_is_its_own_check_s_and_says_its_cause() {
 fn on_this_system(fault: &str, cause: &'static str) -> &'static str {
     match fault {
         "segfaults" if cfg!(windows) => "an access violation",
-        "overflows its stack" if kernels::cpu::host().wine.is_some() => "left the process with exit(1)",
+        "overflows its stack" if kernels::cpu::host().wine.is_some() => "left the process with exit(",
         _ => cause,
     }
 }

@@ -419,8 +419,8 @@ fn what_cannot_be_generated_is_refused_by_name() {
     for (arguments, want) in [
         (&["small", "--ids", "17"][..], "--ids: expected tokens from 0 to 16, found 17"),
         (&["small", "--ids=-1"], "--ids: expected tokens from 0 to 16, found -1"),
-        (&["small", "--prompt", "a"], "small/tokenizer.json: there is no such file"),
-        (&["small", "--messages", "messages.json"], "small/tokenizer.json: there is no such file"),
+        (&["small", "--prompt", "a"], "tokenizer.json: there is no such file"),
+        (&["small", "--messages", "messages.json"], "tokenizer.json: there is no such file"),
         (&["nowhere", "--ids", "1"], "`nowhere` is neither a folder nor a repository's name"),
         (&["small", "--ids", "1", "--adapter", "small"], "adapter_config.json"),
         (&["small", "--ids", "1", "--prompt", "a"], "cannot be used with"),

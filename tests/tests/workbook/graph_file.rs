@@ -211,10 +211,10 @@ fn norm_by(attempt: &str, more: &[&str]) -> Ran {
     own(OWN, attempt, &arguments)
 }
 
-/// What was printed, wherever the tests lie.
+/// What was printed, wherever the tests lie: a path with a blank is in quotes.
 fn screen(ran: &Ran) -> String {
-    let folder = place::tests().display().to_string();
-    ran.stdout.replace(&folder, "tests").replace('\\', "/")
+    let (folder, norm) = (place::tests().display().to_string(), norm());
+    ran.stdout.replace(&format!("'{norm}'"), &norm).replace(&folder, "tests").replace('\\', "/")
 }
 
 #[test]

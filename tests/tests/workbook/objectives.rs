@@ -595,7 +595,7 @@ fn small_runs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let with = |rows: usize, more: &[&str]| {
         batch(rows).into_iter().chain(more.iter().map(|text| (*text).to_owned())).collect::<Vec<String>>()
     };
-    let program = format!("reward_program={REWARD}");
+    let program = rewarded("");
     let drawn = ["num_generations=4", "max_completion_length=6", "beta=0.1", &program];
     vec![
         ("dpo", "pairs.jsonl", with(2, &["loss_type=ipo"])),
@@ -830,7 +830,7 @@ fn keys_and_settings_that_do_not_fit_are_refused() {
         &["reward_program="],
         "reward_program: expected a command line, found none",
     );
-    let program = format!("reward_program={REWARD}");
+    let program = rewarded("");
     refused(
         "grpo",
         "logged.jsonl",
@@ -852,6 +852,11 @@ fn keys_and_settings_that_do_not_fit_are_refused() {
 }
 
 /// A program that does not judge ends the run with what it did instead.
+/// The setting of the tests' program with an argument; it may lie in a folder with a blank in its name.
+fn rewarded(argument: &str) -> String {
+    format!("reward_program='\"{REWARD}\" {argument}'")
+}
+
 #[test]
 fn a_reward_program_that_fails_ends_the_run_with_its_reason() {
     let small = Small::new();
@@ -862,15 +867,17 @@ fn a_reward_program_that_fails_ends_the_run_with_its_reason() {
         "device=cpu",
         "max_steps=2",
     ];
+    let code = if cfg!(windows) { "exit code" } else { "exit status" };
+    let fails = format!("expected exit code 0, found {code}: 3: the judge is ill");
     for (wrong, says) in [
         ("slow", "expected an answer within 0.3 s (reward_timeout), found none"),
         ("short", "expected 4 numbers, one a line, found 3 lines"),
         ("word", "line 2: expected a finite number, found \"good\""),
         ("infinite", "line 2: expected a finite number, found \"inf\""),
-        ("fails", "expected exit code 0, found exit status: 3: the judge is ill"),
+        ("fails", &fails),
         ("unread", "expected 4 numbers, one a line, found 0 lines"),
     ] {
-        let program = format!("reward_program={REWARD} {wrong}");
+        let program = rewarded(wrong);
         let limit = if wrong == "slow" { "reward_timeout=0.3" } else { "reward_timeout=30" };
         let output = small.example.path(wrong);
         let ran = small.run(&output, "grpo", "asked.jsonl", &[&own[..], &[&program, limit]].concat());
@@ -891,7 +898,7 @@ fn a_reward_program_that_fails_ends_the_run_with_its_reason() {
 fn a_policy_learns_what_a_program_rewards() {
     let small = Small::new();
     let output = small.example.path("learns");
-    let program = format!("reward_program={REWARD}");
+    let program = rewarded("");
     small.write("plain.jsonl", (0..6).map(|i| json!({"prompt": format!("{i}:")})));
     let settings = [
         "num_generations=8",

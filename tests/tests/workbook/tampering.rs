@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use grader::fixture;
 use grader::scorecard::{Outcome, Scorecard, Truth};
-use grader::{About, Verified, verified_fixture, verify};
+use grader::{About, Finding, Verified, verified_fixture, verify};
 use serde_json::{Value, json};
 use tests::program::{Ran, own, run};
 
@@ -612,11 +612,10 @@ fn a_report_is_run_anew_with_its_seed() {
     for check in list(&mut card["challenges"][3], "checks").iter_mut().skip(50) {
         (check["outcome"], check["detail"]) = ("not measured".into(), "no time".into());
     }
-    assert!(
-        verified(&card).findings.is_empty(),
-        "an outcome of a check is what it is: {:#?}",
-        verified(&card)
-    );
+    // on Windows a row of the challenge follows from the checks of whole parts
+    let findings = verified(&card).findings;
+    let is_of_that_row = |finding: &Finding| cfg!(windows) && finding.what.starts_with("issues");
+    assert!(findings.iter().all(is_of_that_row), "an outcome of a check is what it is: {findings:#?}");
     fs::write(&path, card.to_string()).expect("the report can be written");
     let again = grader(&["verify-report", "--again", "--quick", name]);
     assert!(again.code == 1 && again.stdout.contains("end otherwise"), "{}{}", again.stdout, again.stderr);

