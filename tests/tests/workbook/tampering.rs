@@ -618,7 +618,8 @@ fn a_report_is_run_anew_with_its_seed() {
     assert!(findings.iter().all(is_of_that_row), "an outcome of a check is what it is: {findings:#?}");
     fs::write(&path, card.to_string()).expect("the report can be written");
     let again = grader(&["verify-report", "--again", "--quick", name]);
-    assert!(again.code == 1 && again.stdout.contains("end otherwise"), "{}{}", again.stdout, again.stderr);
+    let says = if cfg!(windows) { "it contradicts itself" } else { "end otherwise" };
+    assert!(again.code == 1 && again.stdout.contains(says), "{}{}", again.stdout, again.stderr);
     let seeded = grader(&["verify-report", "--again", "--seed", "1", name]);
     assert!(seeded.code == 2 && seeded.stderr.contains("expected no --seed"), "{}", seeded.stderr);
 }
