@@ -286,7 +286,7 @@ fn warn_of_unused(name: &str, model: &Llama) {
     let unused = model.unused_tensors();
     if let [first, others @ ..] = unused.as_slice() {
         let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        warn(&format!("{name}: {first}{more}: no tensors of a Llama: they are left out"));
+        warn(&format!("{name}: left out, since a Llama has no such tensor: {first}{more}"));
     }
 }
 
