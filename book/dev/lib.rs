@@ -36,6 +36,7 @@ pub mod directive;
 pub mod drawn;
 pub mod figure;
 pub mod gguf;
+pub mod gpu_tests;
 pub mod html;
 pub mod markdown;
 pub mod maths;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use book::{Error, drawn, preprocess, ptx, serve, stubs};
+use book::{Error, drawn, gpu_tests, preprocess, ptx, serve, stubs};
 
 const USAGE: &str = "\
 usage: cargo dev CHORE
@@ -14,6 +14,7 @@ usage: cargo dev CHORE
   ptx                        compile the kernels whose PTX is kept
   stubs                      write every exercise from its solution
   figures                    draw the figures that are computed
+  gpu-tests                  pack the tests for a machine with a GPU and without Rust
   check                      hold exercises, book and pictures to the rules
   preprocessor [supports R]  mdBook's protocol on stdin and stdout";
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             ended(serve::serve(&book::root(), port.parse().unwrap_or(3000)))
         }
         ["book", "check"] => ended(check()),
+        ["gpu-tests"] => ended(gpu_tests::pack(&workbook())),
         ["ptx"] => ended(ptx::write(&workbook())),
         ["stubs"] => ended(stubs::write(&workbook())),
         ["figures"] => ended(drawn::write(&book::root())),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::gpu;
 use crate::one_graph::card;
 use crate::place;
 use crate::program::{self, Ran};
@@ -18,8 +19,8 @@ pub struct Example {
     folder: TempDir,
 }
 
-/// What of a line of the metrics differs from one process to the next.
-const OF_THE_PROCESS: [&str; 4] = ["tokens_per_second", "peak_bytes", "device_peak_bytes", "eval_runtime"];
+/// The keys of a line of the metrics that differ between two processes that run the same steps.
+const PER_PROCESS_KEYS: [&str; 4] = ["tokens_per_second", "peak_bytes", "device_peak_bytes", "eval_runtime"];
 
 impl Example {
     /// The example as `program` writes it, and `eval.jsonl` with 13 of its rows.
@@ -99,13 +100,35 @@ pub fn on_devices() -> Vec<&'static str> {
     ["device=cpu"].into_iter().chain(card().map(|_| "device=cuda")).collect()
 }
 
-/// The lines of a run's metrics.
+/// The lines of the metrics of a run that ended.
 ///
 /// # Panics
-/// If one is no JSON.
+/// If a line is not JSON.
 pub fn metrics(output: &Path) -> Vec<Value> {
     let text = fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let lines = complete_metrics(output);
+    assert_eq!(lines.len(), text.lines().count(), "expected a JSON object per line:\n{text}");
+    lines
+}
+
+/// The lines of the metrics that are complete; a run that goes on may have written half a line.
+///
+/// A run that used a GPU is noted, see [`gpu::note`].
+pub fn complete_metrics(output: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default();
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if lines.iter().any(|line| line["device_peak_bytes"].is_u64()) {
+        gpu::note();
+    }
+    lines
+}
+
+/// Removes the keys whose values differ between two processes that run the same steps.
+pub fn without_process(mut line: Value) -> Value {
+    if let Some(line) = line.as_object_mut() {
+        PER_PROCESS_KEYS.iter().for_each(|key| _ = line.shift_remove(*key));
+    }
+    line
 }
 
 /// Every file below a run's folder by its path, but for what depends on the process.
@@ -125,14 +148,8 @@ pub fn files(output: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             }
         }
     }
-    let mut lines = metrics(output);
-    for line in &mut lines {
-        let line = line.as_object_mut().expect("an object");
-        for key in OF_THE_PROCESS {
-            line.shift_remove(key);
-        }
-    }
-    let lines: String = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
+    let lines = metrics(output).into_iter().map(without_process);
+    let lines: String = lines.flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
     files.insert("metrics.jsonl".into(), lines.into_bytes());
     files
 }

@@ -8,6 +8,7 @@ pub mod compiled;
 pub mod drawn_llama;
 pub mod example_run;
 pub mod golden;
+pub mod gpu;
 pub mod graphs;
 pub mod one_graph;
 pub mod place;

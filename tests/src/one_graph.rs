@@ -12,6 +12,8 @@ use kernels::{Buffer, Cpu, Device, Which};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph};
 
+use crate::gpu;
+
 /// A device of two threads that lives as long as the tests.
 pub static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
 
@@ -27,7 +29,7 @@ pub fn card() -> Option<&'static dyn Device> {
     thread_local! {
         static LENT: Lent = Lent::new();
     }
-    LENT.with(|lent| lent.0)
+    LENT.with(|lent| lent.0).inspect(|_| gpu::note())
 }
 
 /// A card as long as a thread lives, which hands it on when it ends.

@@ -183,11 +183,15 @@ pub(super) fn is_expressible(product: &Product) -> bool {
     same && product.k > 0 && Form::of(product).is_some_and(|form| i32::try_from(form.count).is_ok())
 }
 
-/// The alignment of a view's first element, in bytes: of 256 at most, which every memory has.
+/// The alignment of a view's first element, in bytes: at most 64, the unit of places in an arena.
+///
+/// cuBLASLt proposes other algorithms for other alignments, and algorithms add in other orders. With a larger bound, the
+/// place of a buffer in the arena would decide the bits of a product, and recomputed activations would differ from those
+/// that were kept.
 fn alignment(view: &View, element: Element) -> u32 {
     let base = if let Memory::Arena(at) = view.memory { at } else { 0 };
     let first = base + view.offset * element.bytes();
-    1 << first.trailing_zeros().min(8)
+    1 << first.trailing_zeros().min(6)
 }
 
 fn described<T: Copy>(
@@ -423,6 +427,25 @@ mod tests {
         let [a, b, to] = strides.map(view);
         let (elements, choice) = ([Element::F32; 3], Choice::Library);
         Product { batch: vec![], m, n, k, a, b, elements, to, add: false, scale: 1.0, choice }
+    }
+
+    #[test]
+    fn alignment_is_the_same_for_every_arena_place() {
+        let view = |place: usize, offset: usize| View {
+            memory: Memory::Arena(place),
+            bytes: 1 << 20,
+            offset,
+            strides: vec![1],
+        };
+        for (offset, bytes) in [(0, 64), (16, 64), (8, 32), (4, 16), (1, 4)] {
+            for place in [0, 64, 128, 192, 256, 1 << 20] {
+                assert_eq!(
+                    alignment(&view(place, offset), Element::F32),
+                    bytes,
+                    "{offset} elements at {place}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,27 +1,28 @@
 //! *Look*: the book in a real browser.
 //!
-//! The pages are checked as text by `book::check`; this loads each of them in Chromium, on a wide screen and
-//! on a phone, and asks the browser: did a script or a file fail, is each formula drawn and in its font, is
-//! each picture there and its smallest word 11 pixels high, does the page scroll sideways, does a shadow
-//! lie on what scrolls by itself. Where there is no Chromium the test prints `not measured`.
+//! The pages are checked as text by `book::check`. This test loads all of them in one Chromium, each in a frame as wide
+//! as a screen and in one as wide as a phone, and asks the browser: did a script or a file fail, is each formula drawn
+//! and in its font, is each picture there and its smallest word 11 pixels high, does the page scroll sideways, does a
+//! shadow lie on everything that scrolls on its own. Without Chromium the test prints `not measured`.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// The browsers that are looked for on the path.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// One page may take this long.
-const LIMIT: Duration = Duration::from_mins(3);
+/// All pages together may take this long.
+const LIMIT: Duration = Duration::from_mins(6);
 
-/// The width of a screen and of a phone, in pixels. No window of the browser is as narrow as a phone: a frame is.
-const SCREEN: usize = 1280;
-const PHONE: usize = 390;
+/// The widths of a screen and of a phone, in pixels.
+const WIDTHS: [usize; 2] = [1280, 390];
 
-/// Added to each page: writes what the browser found into an attribute of the root element, of the frame's page where
-/// the page is in a frame.
+/// Added to each page: sends what the browser found to the page around the frame.
 const PROBE: &str = r"<script>addEventListener('load', () => {
 const found = [], box = e => e.getBoundingClientRect();
 for (const e of document.querySelectorAll('details')) e.open = true;
@@ -41,7 +42,8 @@ for (const e of document.querySelectorAll('main svg text')) {
 }
 const font = [...document.fonts].find(font => font.family.includes('STIX Two Math'));
 if (document.querySelector('math') && font?.status !== 'loaded') found.push('formulas without their font');
-top.document.documentElement.dataset.probe = found.join('; ') || 'nothing';
+const answer = JSON.stringify({ found, html: document.documentElement.outerHTML }).replace(/</g, '\\u003c');
+top.document.getElementById(frameElement.name).textContent = answer;
 });</script>";
 
 #[test]
@@ -51,103 +53,97 @@ fn every_link_formula_and_code_block_of_the_book_holds() {
 }
 
 #[test]
-fn every_page_of_the_book_loads_in_a_browser_without_an_error() {
+fn every_page_loads_in_a_browser_without_errors() {
     let Some(browser) = BROWSERS.into_iter().find_map(on_path) else {
         println!("not measured: no Chromium on the path");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
     let pages = probed(folder.path());
-    let jobs: Vec<Job> =
-        pages.iter().flat_map(|page| [(page, SCREEN), (page, PHONE)]).enumerate().map(Job::of).collect();
-    let (even, odd): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.number % 2 == 0);
-    let load = |jobs: Vec<&Job>| {
-        jobs.into_iter().flat_map(|job| job.faults(&browser, folder.path())).collect::<Vec<_>>()
-    };
-    let faults = std::thread::scope(|scope| {
-        let other = scope.spawn(|| load(odd));
-        let mut faults = load(even);
-        faults.extend(other.join().expect("the second browser"));
-        faults
-    });
+    let frames: Vec<Frame> =
+        WIDTHS.into_iter().flat_map(|width| pages.iter().map(move |page| Frame { page, width })).collect();
+    let (dom, log) = load(&browser, folder.path(), &frames).unwrap_or_else(|error| panic!("{error}"));
+    let mut faults: Vec<String> =
+        log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    let answers = answers(&dom);
+    for (number, frame) in frames.iter().enumerate() {
+        let found = answers
+            .get(number)
+            .map_or_else(|| vec!["not loaded to its end".to_owned()], |answer| frame.faults(answer));
+        let name = format!("{} at {}", frame.page.file_name().unwrap_or_default().display(), frame.width);
+        faults.extend(found.into_iter().map(|what| format!("{name}: {what}")));
+    }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 /// A page at a width.
-struct Job<'a> {
-    number: usize,
+struct Frame<'a> {
     page: &'a Path,
     width: usize,
 }
 
-impl<'a> Job<'a> {
-    fn of((number, (page, width)): (usize, (&'a PathBuf, usize))) -> Self {
-        Self { number, page, width }
-    }
-
+impl Frame<'_> {
     /// What is wrong with the page, in the browser's words and the checker's.
-    fn faults(&self, browser: &Path, folder: &Path) -> Vec<String> {
-        let name = format!("{} at {}", self.page.file_name().unwrap_or_default().display(), self.width);
-        match self.load(browser, folder) {
-            Ok((dom, log)) => {
-                let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
-                let own = self.width == SCREEN; // otherwise what came is the page around the frame
-                let left = own.then(|| ::book::check::page(&dom)).into_iter().flatten();
-                console.chain(left).chain(probe(&dom)).map(|what| format!("{name}: {what}")).collect()
-            }
-            Err(what) => vec![format!("{name}: {what}")],
-        }
-    }
-
-    /// The page, or one that shows it in a frame.
-    fn shown(&self, folder: &Path) -> Result<PathBuf, String> {
-        if self.width == SCREEN {
-            return Ok(self.page.to_path_buf());
-        }
-        let (frame, page) = (folder.join("frame.html"), self.page.display());
-        let html = format!("<iframe src=\"file://{page}\" width=\"{}\" height=\"844\"></iframe>", self.width);
-        fs::write(&frame, html).map_err(|error| error.to_string())?;
-        Ok(frame)
-    }
-
-    /// The page's elements after its scripts have run, and the browser's log.
-    fn load(&self, browser: &Path, folder: &Path) -> Result<(String, String), String> {
-        let own = folder.join(format!("browser-{}", self.number));
-        fs::create_dir(&own).map_err(|error| error.to_string())?;
-        let (out, log) = (own.join("dom.html"), own.join("log.txt"));
-        let mut child = Command::new(browser)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-            .args(["--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"])
-            .args(["--enable-logging=stderr", "--v=0", "--dump-dom"])
-            .arg(format!("--user-data-dir={}", own.join("profile").display()))
-            .args([&format!("--window-size={SCREEN},900"), "--disable-web-security"])
-            .arg(format!("file://{}", self.shown(&own)?.display()))
-            .stdin(Stdio::null())
-            .stdout(File::create(&out).map_err(|error| error.to_string())?)
-            .stderr(File::create(&log).map_err(|error| error.to_string())?)
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let begin = Instant::now();
-        while child.try_wait().map_err(|error| error.to_string())?.is_none() {
-            if begin.elapsed() > LIMIT {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("not loaded after {LIMIT:?}"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Ok((read(&out).map_err(|error| error.to_string())?, read(&log).map_err(|error| error.to_string())?))
+    fn faults(&self, answer: &Value) -> Vec<String> {
+        let Some(found) = answer["found"].as_array() else { return vec!["not loaded to its end".to_owned()] };
+        let found = found.iter().map(|what| what.as_str().unwrap_or_default().to_owned());
+        let html = format!("<!DOCTYPE html>{}", answer["html"].as_str().unwrap_or_default());
+        found.chain(::book::check::page(&html)).collect()
     }
 }
 
-/// What the probe wrote; that it wrote anything shows that the page came to its end.
-fn probe(dom: &str) -> Option<String> {
-    let Some((_, found)) = dom.split_once("data-probe=\"") else {
-        return Some("the page was not loaded to its end".into());
-    };
-    let found = found.split('"').next().unwrap_or("");
-    (found != "nothing").then(|| found.to_owned())
+/// A page with a frame for each page, and below each frame the JSON element that the probe writes its answer to. The
+/// text of a script element is not escaped when it is printed.
+fn around(frames: &[Frame]) -> String {
+    frames.iter().enumerate().fold("<!DOCTYPE html>\n".to_owned(), |mut html, (number, frame)| {
+        let (page, width) = (frame.page.display(), frame.width);
+        let _ = write!(
+            html,
+            "{ANSWER} id=\"{number}\"></script><iframe name=\"{number}\" src=\"file://{page}\" width=\"{width}\" \
+             height=\"900\"></iframe>\n"
+        );
+        html
+    })
+}
+
+/// The beginning of an element with an answer.
+const ANSWER: &str = "<script type=\"application/json\"";
+
+/// What the probe of each frame answered, in their order; null if a frame did not load to its end.
+fn answers(dom: &str) -> Vec<Value> {
+    let elements =
+        dom.split(ANSWER).skip(1).filter_map(|element| element.split_once('>')?.1.split("</script>").next());
+    elements.map(|text| serde_json::from_str(text).unwrap_or_default()).collect()
+}
+
+/// The elements of the page around all frames after their scripts have run, and the browser's log.
+fn load(browser: &Path, folder: &Path, frames: &[Frame]) -> Result<(String, String), String> {
+    let page = folder.join("frames.html");
+    fs::write(&page, around(frames)).map_err(|error| error.to_string())?;
+    let (out, log) = (folder.join("dom.html"), folder.join("log.txt"));
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"])
+        .args(["--enable-logging=stderr", "--v=0", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+        .args(["--window-size=1300,900", "--disable-web-security", "--allow-file-access-from-files"])
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(File::create(&out).map_err(|error| error.to_string())?)
+        .stderr(File::create(&log).map_err(|error| error.to_string())?)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let begin = Instant::now();
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if begin.elapsed() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("not loaded after {LIMIT:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((read(&out).map_err(|error| error.to_string())?, read(&log).map_err(|error| error.to_string())?))
 }
 
 /// Builds the book and adds the probe to its pages. The page for addresses that lead nowhere is left out:

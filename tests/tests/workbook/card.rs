@@ -33,7 +33,10 @@ pub(crate) fn probed() -> Option<Alone> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match Gpu::probe() {
-        Ok(gpu) => Some(Alone { gpu, _turn: turn }),
+        Ok(gpu) => {
+            tests::gpu::note();
+            Some(Alone { gpu, _turn: turn })
+        }
         Err(reason) => {
             println!("not measured: {reason}");
             None

@@ -18,7 +18,10 @@ const DTYPES: [OutputDtype; 3] = [OutputDtype::F16, OutputDtype::Bf16, OutputDty
 /// Whether a GPU answers.
 fn gpu() -> bool {
     match Gpu::look(0) {
-        Ok(_) => true,
+        Ok(_) => {
+            tests::gpu::note();
+            true
+        }
         Err(reason) => {
             println!("not measured: {reason}");
             false

@@ -1,6 +1,6 @@
 //! Agreement: what is computed again is what was there, in less memory, and the memory is known beforehand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use challenges::graph::Solution;
@@ -417,17 +417,24 @@ fn cap_holds(device: &dyn Device) {
     };
     let at = |length: usize| upload(device, &model.at(&values, [2, length]));
     let mut free = session(None);
-    let arena = free.compiled(&at(90)).expect("a plan").arena.bytes;
-    let mut capped = session(Some(arena - 1));
-    for length in [90, 5, 64] {
-        let [got, want] = [&mut capped, &mut free]
-            .map(|session| loss(device, &session.run(&at(length)).unwrap_or_else(|error| panic!("{error}"))));
-        assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
-        assert!(capped.counters().arena_bytes < arena);
+    let mut cap = free.compiled(&at(90)).expect("a plan").arena.bytes;
+    // One byte less than the last plan needs, until whole layers are recomputed: on a GPU cheap operations come first.
+    loop {
+        let mut capped = session(Some(cap - 1));
+        for length in [90, 5, 64] {
+            let [got, want] = [&mut capped, &mut free].map(|session| {
+                loss(device, &session.run(&at(length)).unwrap_or_else(|error| panic!("{error}")))
+            });
+            assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
+            assert!(capped.counters().arena_bytes < cap);
+        }
+        let compiled = capped.compiled(&at(90)).expect("a plan");
+        assert_ne!(compiled.rematerialised.policy, RematPolicy::none());
+        if !compiled.rematerialised.policy.layers.is_empty() {
+            break;
+        }
+        cap = compiled.arena.bytes;
     }
-    let layers: BTreeSet<usize> =
-        capped.compiled(&at(90)).expect("a plan").rematerialised.policy.layers.clone();
-    assert!(!layers.is_empty());
     let error = session(Some(1000)).run(&at(5)).map(|_| ()).expect_err("too little");
     assert!(error.to_string().contains("1000"), "{error}");
 }

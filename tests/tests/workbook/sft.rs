@@ -19,10 +19,10 @@ use reference::llama::{Llama, Spec, rope};
 use reference::lora::Adapter;
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::example_run::on_devices;
-use tests::golden;
+use tests::example_run::{self, on_devices};
 use tests::program::{self, Ran};
 use tests::tiny_llama::TinyLlama;
+use tests::{golden, place};
 use trainer::train::data::Encoder;
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
@@ -116,7 +116,7 @@ fn text(path: &Path) -> Value {
 fn start(folder: &Path, config: &str, settings: &[&str]) -> Command {
     let file = folder.join("config.toml");
     fs::write(&file, config).expect("it can be written");
-    let mut command = Command::new(TRAINER);
+    let mut command = Command::new(place::program(Path::new(TRAINER)));
     command.current_dir(folder).arg("train").arg(file);
     for setting in settings {
         command.args(["--set", setting]);
@@ -128,17 +128,9 @@ pub(crate) fn train(folder: &Path, config: &str, settings: &[&str]) -> Ran {
     program::finish(&mut start(folder, config, settings))
 }
 
-/// The lines of the metrics, without what depends on the clock and the process.
+/// The lines of the metrics that are complete, without the keys that depend on the clock and the process.
 pub(crate) fn metrics(output: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default();
-    let timeless = |line: &str| {
-        let mut line: Value = serde_json::from_str(line).ok()?;
-        for key in ["tokens_per_second", "peak_bytes"] {
-            line.as_object_mut()?.shift_remove(key);
-        }
-        Some(line)
-    };
-    text.lines().filter_map(timeless).collect()
+    example_run::complete_metrics(output).into_iter().map(example_run::without_process).collect()
 }
 
 #[track_caller]

@@ -1,6 +1,7 @@
 //! Templates that would panic, hang or grow: each ends with an error of its kind.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -319,8 +320,8 @@ fn measured(rows: &[Value]) -> Vec<Value> {
         lines
     });
     std::fs::write(file.path(), lines).expect("it is written");
-    let run =
-        Command::new(env!("CARGO_BIN_EXE_chat")).arg("rows").arg(file.path()).output().expect("it runs");
+    let program = tests::place::program(Path::new(env!("CARGO_BIN_EXE_chat")));
+    let run = Command::new(program).arg("rows").arg(file.path()).output().expect("it runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let text = String::from_utf8(run.stdout).expect("JSON is UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()

@@ -15,10 +15,13 @@ use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
 
-/// Of one loss: what the order of a sum may cost. A library of a card chooses the order by the number of rows, so that
-/// chunks differ in more than where they are cut; the original's own run is 1.5e-5 from the truth.
+/// The largest relative difference of a loss that a different summation order may cause.
+///
+/// On a GPU, cuBLASLt chooses the order by the number of rows, so that chunks of other sizes are sums in other orders, and
+/// Adam carries the difference through 40 steps. Each run is compared with the truth by `check_run`; the library's own f32
+/// run is 1.5e-5 from it, so two runs that are as near may be twice that from each other.
 fn near(device: &dyn Device) -> f64 {
-    if device.name() == "cpu" { 1e-6 } else { 5e-6 }
+    if device.name() == "cpu" { 1e-6 } else { 3e-5 }
 }
 
 #[test]
