@@ -4,7 +4,7 @@
 //! crate depends: a changed line of a solution is built in seconds. So each challenge declares its solution with
 //! [`linked!`], that package defines it, and the linker joins the two. The challenge's `Solution` calls it.
 //!
-//! The package `solutions` hands its steps out in a [`Counted`], which counts every call. So a call counts whether it
+//! The package `solutions` wraps its steps in a [`Counted`], which counts every call. So a call counts whether it
 //! comes through the challenge's `Solution` or through the linked name itself.
 
 /// A solution: its steps, and the text that they were compiled from.

@@ -1,13 +1,15 @@
-//! What an attempt's text may not name.
+//! Searches an exercise's text for what a step may not use.
 //!
-//! An attempt is graded by what its steps return. A text that reaches for the process around them - its
-//! environment, files, descriptors, what runs before `main`, the functions that a linker would take in place of the
-//! system's, the allocator that counts, what of the workbook itself opens files, the grader, a solution - is refused
-//! before it is built, with its line.
-//! Comments and strings name nothing; raw identifiers (`r#fs`), use trees, renames and the arguments of macros do.
+//! An attempt is graded by what its steps return. So a text is refused before it is built, with the line, if it reaches
+//! the process around the steps: the environment, files, descriptors, code that runs before `main`, functions that
+//! the linker would take instead of the system's, the allocator's counters, functions of the workbook that open files,
+//! the grader, a solution. It is also refused if it finds out who calls a step and when, or starts work that outlives
+//! the call. Inline assembly may hold only what `asm` lists.
 //!
-//! This stops what is written plainly. Machine code that is written to deceive gets past every text; what a child
-//! process can hold against it is in `gather`.
+//! Comments and strings count for nothing; raw identifiers (`r#fs`), use trees, renames and the arguments of macros do.
+//!
+//! This stops cheats in plain sight. A text can still compute an address and call it; what a child process can do
+//! against that is in `gather`.
 
 mod asm;
 mod paths;
@@ -34,7 +36,7 @@ const FILES: &str = "an attempt is one text: it takes in no other file and no va
 const MEMORY: &str = "memory is counted by the grader's allocator, whose counters are its own";
 const GRADER: &str = "an attempt does not see who grades it";
 const SOLUTION: &str = "a solution is not an attempt's to call";
-const DOORS: &str = "what of the workbook opens a file or starts a process is no step's to use";
+const DOORS: &str = "a step may not call workbook functions that open files or start processes";
 const RENAMED: &str =
     "a crate of which parts are refused is named in full: `std::thread`, no glob, no other name";
 const HIDDEN: &str = "the name of a macro or a path must stand in the text, not come from a macro's argument";

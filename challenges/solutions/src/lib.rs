@@ -2,7 +2,7 @@
 //!
 //! Nothing that takes long to compile depends on this crate, so a changed line of a solution compiles four files and
 //! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and
-//! its `Solution` calls it. The steps are handed out in a [`Counted`], so that every call counts. A program that names
+//! its `Solution` calls it. The steps are wrapped in a [`Counted`], so that every call counts. A program that names
 //! a `Solution` needs one line:
 //!
 //! ```

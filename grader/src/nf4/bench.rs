@@ -119,8 +119,8 @@ struct Timed<'a> {
     subject: Subject<'a>,
     source: Source,
     baseline: Baseline,
-    cpu: Cpu,    // the attempt's
-    others: Cpu, // for what is not the attempt's: work that it queued on its own device runs beside these threads
+    cpu: Cpu,    // runs the attempt
+    others: Cpu, // runs bound and baseline, so that tasks which the attempt left in its pool are seen
     random: Random,
     dtype: OutputDtype,
     len: usize,

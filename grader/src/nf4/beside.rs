@@ -34,7 +34,7 @@ impl Beside {
         Self { own, ..Self::default() }
     }
 
-    /// Runs a call and counts what ran beside it; `micros` is the call's time.
+    /// Runs a call and counts the time of all other threads meanwhile; `micros` is the call's time.
     pub fn watch<T>(&mut self, call: impl FnOnce() -> T, micros: impl Fn(&T) -> f64) -> T {
         // What runs between the two readings is counted before the call and not after it.
         let before = self.own_us().and_then(|own| Some(process_us()? - own));

@@ -1,9 +1,9 @@
 //! The memory that a call takes besides its arguments, wherever it lies.
 //!
 //! The allocator counts the heap and nothing else. Memory in a `static`, in a thread-local variable or on a stack is
-//! not allocated, but the system gives it to the process page by page, when it is first written. So the pages that the
-//! process has of its own are counted before and after the call (`/proc/PID/smaps_rollup`, `Anonymous` and `Swap`; see
-//! proc(5)). What they grew by beyond the heap's peak lies elsewhere, and counts as well.
+//! not allocated, but the system gives it to the process page by page, when it is first written. So the anonymous pages
+//! of the process are counted before and after the call (`/proc/PID/smaps_rollup`, `Anonymous` and `Swap`; see
+//! proc(5)). Growth beyond the heap's peak is memory outside the heap, and counts as well.
 //!
 //! A page counts once: memory that an earlier call wrote to is not seen. So a footprint begins before the first call of
 //! the process. Stacks are written to in advance, as deep as a thread may use them, and large pages are turned off
@@ -26,7 +26,7 @@ const SLACK_BYTES: usize = 16 << 10;
 /// Memory that is counted from its beginning on.
 pub(super) struct Footprint {
     peak: Peak,
-    own: Option<usize>, // bytes that the process had of its own then
+    anonymous: Option<usize>, // anonymous bytes of the process at that time
 }
 
 impl Footprint {
@@ -34,15 +34,16 @@ impl Footprint {
     pub fn begin(cpu: &Cpu) -> Option<Self> {
         cpu.each_thread(write_to_stack);
         write_to_stack();
-        own_bytes(); // the first reading allocates
-        let own = own_bytes();
-        Some(Self { peak: Peak::begin()?, own })
+        anonymous_bytes(); // the first reading allocates
+        let anonymous = anonymous_bytes();
+        Some(Self { peak: Peak::begin()?, anonymous })
     }
 
     /// The peak of the heap, and what the process got beyond it.
     pub fn bytes(&self) -> usize {
         let heap = self.peak.bytes();
-        let grown = self.own.zip(own_bytes()).map_or(0, |(before, now)| now.saturating_sub(before));
+        let grown =
+            self.anonymous.zip(anonymous_bytes()).map_or(0, |(before, now)| now.saturating_sub(before));
         heap + grown.saturating_sub(heap + SLACK_BYTES)
     }
 }
@@ -62,7 +63,7 @@ fn write_to_stack() {
 }
 
 /// Bytes of memory that belong to this process only and are backed by no file; `None` where the system does not say.
-fn own_bytes() -> Option<usize> {
+fn anonymous_bytes() -> Option<usize> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let of = |name: &str| -> Option<usize> {
         let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
@@ -76,9 +77,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn written_pages_are_counted() {
-        let before = super::own_bytes().expect("Linux says");
+        let before = super::anonymous_bytes().expect("Linux says");
         let pages = std::hint::black_box(vec![1_u8; 64 << 20]);
-        let after = super::own_bytes().expect("Linux says");
+        let after = super::anonymous_bytes().expect("Linux says");
         assert!(after > before + (32 << 20), "{before} before, {after} after");
         drop(pages);
     }

@@ -48,10 +48,9 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     child.measured("nf4.launches", count(launches as f64, "count"));
 }
 
-/// Launches through the step's own device, and with them those through another one. A pass that its own device did not
-/// see is none.
-fn launched(through_own: u64, in_all: u64) -> u64 {
-    if through_own == 0 { 0 } else { in_all }
+/// The launches of the whole process, or 0 if none of them went through the step's device.
+fn launched(through_device: u64, in_all: u64) -> u64 {
+    if through_device == 0 { 0 } else { in_all }
 }
 
 /// A weight too small to need a buffer, made before anything is counted.

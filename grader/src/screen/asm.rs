@@ -54,7 +54,7 @@ const KEYWORDS: &str = "byte word dword fword qword tbyte oword xmmword ymmword 
 const NAMED: &str = "rax rbx rcx rdx rsi rdi rbp eax ebx ecx edx esi edi ebp ax bx cx dx si di bp al bl cl dl ah bh ch \
     dh sil dil bpl xzr wzr";
 
-/// What begins a numbered register, and the largest number.
+/// The prefixes of numbered registers, each with the largest number.
 const NUMBERED: [(&str, u32); 17] = [
     ("xmm", 31),
     ("ymm", 31),
@@ -153,7 +153,7 @@ fn options(argument: &[Token]) -> Result<(), Refused> {
     }
 }
 
-/// One statement with the token that it stands in.
+/// One statement, and the token of its template.
 struct Statement<'a> {
     token: &'a Token,
     text: String,
@@ -184,7 +184,7 @@ fn template(text: &str) -> Result<Vec<String>, String> {
     Ok(statements.filter(|text| !text.is_empty()).collect())
 }
 
-/// The text of a string literal. Escapes but line ends and tabs are refused: they hide what stands there.
+/// The text of a string literal. All escapes except line ends and tabs are refused, because they hide instructions.
 fn unescaped(text: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut chars = text.chars().peekable();

@@ -1,10 +1,10 @@
-//! Paths: from a crate of which parts are refused, through use trees, and through the arguments of macros.
+//! Follows paths from crates of which parts are refused, through use trees and the arguments of macros.
 
 use super::tokens::{Kind, Token};
 use super::{HIDDEN, PATHS, RENAMED, Refused, refused};
 
-/// Modules of which parts are refused and that a text may import by themselves: `use std::thread;`. A path that begins
-/// with such a name is read as one through its parent.
+/// Modules of which only parts are refused, and which a text may import: `use std::thread;`. A path that begins with
+/// such a name is read as if the parent came before it.
 const MODULES: [(&str, &str); 4] = [("std", "thread"), ("std", "panic"), ("std", "time"), ("kernels", "cpu")];
 
 /// Refuses a path that begins or goes on at `at`.
@@ -57,7 +57,7 @@ fn is_local(tokens: &[Token], at: usize) -> bool {
     !begins_path && !in_use && (is_core || tokens.iter().all(|token| token.word() != Some("macro_rules")))
 }
 
-/// Whether a word stands in a `use` declaration.
+/// Returns true for a word inside a `use` declaration.
 fn is_in_use(tokens: &[Token], at: usize) -> bool {
     let begins = |token: &Token| token.word() == Some("use");
     let ends = |token: &Token| token.is(';') || token.is('(') || token.is('=');

@@ -1,4 +1,4 @@
-//! What is refused and what is let through.
+//! Texts that the screen refuses, and texts that it accepts.
 
 use super::look_through;
 use crate::courses::COURSES;
@@ -83,7 +83,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_reaches_past_the_steps_is_refused_with_its_line() {
+fn code_outside_steps_is_refused_with_its_line() {
     for &(text, what) in REFUSED {
         let below = format!("//! An attempt.\n\n/* std::fs */\n{text}\n");
         assert_eq!(describe(&below), Some((4, what.to_owned())), "{text}");
@@ -228,7 +228,7 @@ syscall""#,
 ];
 
 #[test]
-fn assembly_that_leaves_the_function_is_refused() {
+fn unlisted_assembly_is_refused() {
     for &(arguments, what) in NO_ASSEMBLY {
         let found = describe(&assembly(arguments)).map(|(_, what)| what);
         let expected = format!("asm!: {what}");
@@ -255,7 +255,7 @@ const ASSEMBLY: &[&str] = &[
 ];
 
 #[test]
-fn assembly_that_computes_is_let_through() {
+fn listed_assembly_is_accepted() {
     for arguments in ASSEMBLY {
         assert_eq!(describe(&assembly(arguments)), None, "{arguments}");
     }
@@ -292,7 +292,7 @@ const HONEST: &[&str] = &[
 ];
 
 #[test]
-fn what_only_looks_like_it_is_let_through() {
+fn similar_honest_texts_are_accepted() {
     for &text in HONEST {
         assert_eq!(describe(text), None, "{text}");
     }

@@ -4,9 +4,9 @@
 pub(super) enum Kind {
     /// An identifier or a keyword, without `r#`.
     Word(String),
-    /// What a string holds, as it is written.
+    /// The contents of a string, as written in the source.
     Text(String),
-    /// Any other character that is no space.
+    /// Any other character except white space.
     Sign(char),
 }
 

@@ -153,7 +153,7 @@ fn spins_now_and_then() -> impl Nf4 {
     })
 }
 
-/// Leaves a task behind on the device's own threads, which begins when the call has returned.
+/// Leaves tasks in the pool of the device, which run after the call has returned.
 fn queues_work() -> impl Nf4 {
     fn again(left: usize) {
         spin(200);
