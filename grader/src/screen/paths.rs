@@ -20,21 +20,25 @@ fn path(tokens: &[Token], at: usize) -> Result<(), Refused> {
     if is_root && !is_local(tokens, at) {
         return below(tokens, at + 1, &mut vec![root.to_owned()]).map(|_| ());
     }
-    let module = MODULES.iter().find(|(_, name)| *name == root);
-    match module.filter(|_| begins_path(tokens, at)) {
-        Some((parent, name)) => {
+    match MODULES.iter().find(|(_, name)| *name == root) {
+        Some((parent, name)) if continues(tokens, at) || is_renamed_import(tokens, at) => {
             let mut path = vec![(*parent).to_owned(), (*name).to_owned()];
             below(tokens, at + 1, &mut path).map(|_| ())
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// Returns true for the first word of a path of several.
-fn begins_path(tokens: &[Token], at: usize) -> bool {
+/// Returns true for a word of a path before its last one, whatever stands before it: the module may have been imported
+/// anywhere, `inner::thread`.
+fn continues(tokens: &[Token], at: usize) -> bool {
     let is = |i: usize, sign| tokens.get(i).is_some_and(|token: &Token| token.is(sign));
-    let goes_on = is(at + 1, ':') && is(at + 2, ':');
-    goes_on && !(at > 0 && (is(at - 1, ':') || is(at - 1, '.')))
+    is(at + 1, ':') && is(at + 2, ':') && !(at > 0 && is(at - 1, '.'))
+}
+
+/// Returns true for `name as other` in a `use` declaration.
+fn is_renamed_import(tokens: &[Token], at: usize) -> bool {
+    is_renamed(tokens, at + 1) && is_in_use(tokens, at)
 }
 
 /// Whether a word is a field, a method, a variable or a part of a longer path: `x.grader`, `let std = 1`, `a::std`.
@@ -79,7 +83,8 @@ fn below(tokens: &[Token], at: usize, path: &mut Vec<String>) -> Result<usize, R
     }
     let is = |i: usize, sign| tokens.get(i).is_some_and(|token: &Token| token.is(sign));
     if !(is(at, ':') && is(at + 1, ':')) {
-        if is_module(&parts) && !is_renamed(tokens, at) {
+        let ends = [';', ',', '}'].into_iter().any(|sign| is(at, sign));
+        if is_module(&parts) && ends {
             return Ok(at);
         }
         return Err(refused(here, whole, RENAMED));
@@ -150,7 +155,7 @@ fn hidden_root(tokens: &[Token], at: usize) -> Result<(), Refused> {
     let is = |token: Option<&Token>, sign| token.is_some_and(|token| token.is(sign));
     let below = is(back(1), ':') && is(back(2), ':');
     let word = tokens[at].word();
-    let is_part = word.is_some_and(|word| PATHS.iter().any(|(path, _)| path.get(1) == Some(&word)));
+    let is_part = word.is_some_and(|word| PATHS.iter().any(|(path, _)| path[1..].contains(&word)));
     let has_root = is(back(3), '>') || back(3).is_some_and(|token| token.word().is_some());
     let from_argument = is(back(4), '$') && back(3).and_then(Token::word) != Some("crate");
     match (below, word) {
