@@ -128,7 +128,7 @@ const RECOGNISED: &[(&str, &str)] = &[
     ("use core::time; use std::time; fn f() { time::SystemTime::now(); }", "std::time::SystemTime"),
     ("use kernels::cpu::{Tick, host};", "kernels::cpu::Tick"),
     ("use kernels::cpu; fn f() { cpu::Tick::now(); }", "kernels::cpu::Tick"),
-    ("fn f() -> u64 { unsafe { core::arch::x86_64::_rdtsc() } }", "_rdtsc"),
+    ("fn f() -> u64 { unsafe{ core::arch::x86_64::_rdtsc() } }", "_rdtsc"),
     ("fn f() { std::panic::set_hook(Box::new(|_| ())); }", "std::panic::set_hook"),
     ("use core::panic; fn f() { panic::catch_unwind(|| ()); }", "std::panic::catch_unwind"),
     ("use core as c;", "core"),
@@ -144,7 +144,7 @@ fn recognising_the_caller_is_refused() {
 
 /// Wraps a statement in what a text needs around it.
 fn assembly(arguments: &str) -> String {
-    format!("fn f() {{ unsafe {{ core::arch::asm!({arguments}) }} }}")
+    format!("fn f() {{ unsafe{{ core::arch::asm!({arguments}) }} }}")
 }
 
 /// Arguments of `asm!`, each with what is refused in it.

@@ -338,7 +338,7 @@ fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
 fn assembly_that_calls_the_solution_is_refused() {
     let copy = copy();
     copy.fresh();
-    let call = "fn call() {\n    unsafe { core::arch::asm!(\"nop; 1: call warpbook_KEY\") }\n}\n";
+    let call = "fn call() {\n    unsafe{ core::arch::asm!(\"nop; 1: call warpbook_KEY\") }\n}\n";
     let look = "fn look() {\n    std::backtrace::Backtrace::force_capture();\n}\n";
     for (name, path, key) in [("A", EXERCISE, "nf4"), ("chat", CHATTER, "chat"), ("E", CHUNKER, "loss")] {
         let file = copy.root.join(path);
