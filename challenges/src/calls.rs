@@ -1,8 +1,8 @@
 //! How often a solution was asked.
 //!
 //! An attempt that answers by asking the workbook's solution is always right and teaches nothing. So the solutions
-//! that a program can name count their calls, as the oracles of the reference do; a grader compares the count before
-//! and after an attempt's step. What a solution calls of itself is not counted.
+//! count their calls, as the oracles of the reference do; a grader compares the count before and after an attempt's
+//! step. Calls that a solution makes to its own steps do not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

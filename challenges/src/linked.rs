@@ -2,8 +2,10 @@
 //!
 //! Solutions are compiled in a package of their own, `challenges/solutions`, on which nothing but a program's last
 //! crate depends: a changed line of a solution is built in seconds. So each challenge declares its solution with
-//! [`linked!`], that package defines it, and the linker joins the two. The challenge's `Solution` calls it and counts
-//! the calls.
+//! [`linked!`], that package defines it, and the linker joins the two. The challenge's `Solution` calls it.
+//!
+//! The package `solutions` wraps its steps in a [`Counted`], which counts every call. So a call counts whether it
+//! comes through the challenge's `Solution` or through the linked name itself.
 
 /// A solution: its steps, and the text that they were compiled from.
 pub struct Linked<T: ?Sized + 'static> {
@@ -24,4 +26,40 @@ macro_rules! linked {
     };
 }
 
-pub(crate) use linked;
+/// Steps of a solution that count the calls made to them. Calls between the steps inside do not count.
+pub struct Counted<T>(pub T);
+
+/// Defines a challenge's `Solution`, which forwards to what is linked, and the implementation of its trait for
+/// [`Counted`]. The methods are those of the trait.
+macro_rules! counted {
+    (
+        $challenge:ident, $linked:ident;
+        $(fn $step:ident(&self $(, $name:ident: $type:ty)* $(,)?) $(-> $answer:ty)?;)*
+    ) => {
+        static CALLS: crate::calls::Calls = crate::calls::Calls::new();
+
+        /// Calls of this process so far to any step of [`Solution`], by whatever way.
+        pub fn solution_calls() -> u64 {
+            CALLS.so_far()
+        }
+
+        /// The solution. It counts its calls: an attempt has to do its own work.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Solution;
+
+        impl $challenge for Solution {
+            $(fn $step(&self $(, $name: $type)*) $(-> $answer)? {
+                $linked().steps.$step($($name),*)
+            })*
+        }
+
+        impl<T: $challenge> $challenge for crate::linked::Counted<T> {
+            $(fn $step(&self $(, $name: $type)*) $(-> $answer)? {
+                CALLS.count();
+                self.0.$step($($name),*)
+            })*
+        }
+    };
+}
+
+pub(crate) use {counted, linked};

@@ -62,21 +62,13 @@ pub(crate) struct Course {
     pub solution: fn() -> &'static str,
     /// The hints' text.
     pub hints: &'static str,
-    /// Another exercise that the reader's program takes along.
-    pub takes: Option<Takes>,
+    /// The key of another course whose exercise is built into the same program if it compiles. Whether that exercise
+    /// is used is decided there: by its checks, not by its text.
+    pub takes: Option<&'static str>,
     /// Numbers that are measured together: where the first is, the others are.
     pub together: &'static [&'static [&'static str]],
     /// What is summed up of its numbers.
     pub total: Option<Total>,
-}
-
-/// An exercise that goes along with another one, if it is written and compiles.
-#[derive(Clone, Copy)]
-pub(crate) struct Takes {
-    /// The course, by its key.
-    pub course: &'static str,
-    /// How holes begin that must not be left in it.
-    pub hole: &'static str,
 }
 
 /// The code of a challenge in a report: the hash of its one course; of several parts each hash after its part.

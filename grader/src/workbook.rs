@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::course::{Course, Takes};
+use crate::course::Course;
 use crate::courses::of_key;
 use crate::gather::as_the_reader_knows_it;
 use crate::screen;
@@ -60,24 +60,18 @@ impl Workbook {
         })
     }
 
-    /// Builds the program of an exercise: cargo, one binary with a feature for the exercise and one for what it takes
-    /// along, if that is written and compiles. Challenges B and C take the reader's dequantiser, E their compiler.
+    /// Builds the program of an exercise: cargo, one binary with a feature for the exercise and one for the exercise
+    /// that it uses, if that may be built and compiles. Challenges B and C use the reader's dequantiser, E the reader's
+    /// compiler. The program runs that exercise's checks and uses it only if they pass.
     pub fn build(&self, course: &Course) -> Result<Program, NotBuilt> {
-        let companion = course.takes.filter(|takes| self.may_go_along(takes));
-        if let Some(companion) = companion.and_then(|takes| of_key(takes.course)) {
+        let companion = course.takes.and_then(of_key).filter(|companion| self.screened(companion).is_ok());
+        if let Some(companion) = companion {
             let both = self.build_program(course, &format!("{},{}", course.feature(), companion.feature()));
             if !matches!(both, Err(NotBuilt::Refused { .. })) {
                 return both;
             }
         }
         self.build_program(course, course.feature())
-    }
-
-    /// Whether an exercise is there without a hole that must not be left in it, and may be built.
-    fn may_go_along(&self, takes: &Takes) -> bool {
-        let course = of_key(takes.course);
-        let text = course.and_then(|course| self.screened(course).ok());
-        text.is_some_and(|text| !text.contains(&format!("todo!(\"{}", takes.hole)))
     }
 
     /// The reader's text, if it names nothing that an attempt may not name.

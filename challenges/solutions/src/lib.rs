@@ -2,7 +2,8 @@
 //!
 //! Nothing that takes long to compile depends on this crate, so a changed line of a solution compiles four files and
 //! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and
-//! its `Solution` calls it. A program that names a `Solution` needs one line:
+//! its `Solution` calls it. The steps are wrapped in a [`Counted`], so that every call counts. A program that names
+//! a `Solution` needs one line:
 //!
 //! ```
 //! extern crate solutions as _;
@@ -17,7 +18,7 @@ use challenges::issues::chat::Chat;
 use challenges::issues::classify::Classify;
 use challenges::issues::gguf::Gguf;
 use challenges::issues::vision::Vision;
-use challenges::linked::Linked;
+use challenges::linked::{Counted, Linked};
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
 
@@ -53,39 +54,39 @@ macro_rules! define {
 }
 
 define!(warpbook_nf4 -> Linked<dyn Nf4>, Linked {
-    steps: &nf4::Solution,
+    steps: &Counted(nf4::Solution),
     text: include_str!("../../src/nf4/solution.rs"),
 });
 define!(warpbook_nf4_cuda -> &'static str, include_str!("../../src/nf4/solution.cu"));
 define!(warpbook_fsdp -> Linked<dyn Fsdp>, Linked {
-    steps: &fsdp::Solution,
+    steps: &Counted(fsdp::Solution),
     text: include_str!("../../src/fsdp/solution.rs"),
 });
 define!(warpbook_graph -> Linked<dyn Compile>, Linked {
-    steps: &graph::Solution,
+    steps: &Counted(graph::Solution),
     text: include_str!("../../src/graph/solution.rs"),
 });
 define!(warpbook_attention -> Linked<dyn Attend>, Linked {
-    steps: &attention::Solution,
+    steps: &Counted(attention::Solution),
     text: include_str!("../../src/issues/attention/solution.rs"),
 });
 define!(warpbook_chat -> Linked<dyn Chat>, Linked {
-    steps: &chat::Solution,
+    steps: &Counted(chat::Solution),
     text: include_str!("../../src/issues/chat/solution.rs"),
 });
 define!(warpbook_classify -> Linked<dyn Classify>, Linked {
-    steps: &classify::Solution,
+    steps: &Counted(classify::Solution),
     text: include_str!("../../src/issues/classify/solution.rs"),
 });
 define!(warpbook_gguf -> Linked<dyn Gguf>, Linked {
-    steps: &gguf::Solution,
+    steps: &Counted(gguf::Solution),
     text: include_str!("../../src/issues/gguf/solution.rs"),
 });
 define!(warpbook_vision -> Linked<dyn Vision>, Linked {
-    steps: &vision::Solution,
+    steps: &Counted(vision::Solution),
     text: include_str!("../../src/issues/vision/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
-    steps: &loss::Solution,
+    steps: &Counted(loss::Solution),
     text: include_str!("../../src/loss/solution.rs"),
 });

@@ -32,8 +32,7 @@ use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Group, Tape, Tensor};
 use reference::schedule::{self, Schedule, Shape, Workload};
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 pub use compiler::store::Store;
 pub use error::Error;
@@ -155,68 +154,20 @@ pub enum Host {
 
 linked!(warpbook_fsdp -> Linked<dyn Fsdp>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Fsdp, warpbook_fsdp;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Fsdp {
-        CALLS.count();
-        warpbook_fsdp().steps
-    }
-}
-
-impl Fsdp for Solution {
-    fn place(&self, parameter: &Parameter, ranks: usize) -> Placement {
-        Self::counted().place(parameter, ranks)
-    }
-
-    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor {
-        Self::counted().gather(shard, shards, group)
-    }
-
-    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
-        Self::counted().keep(bytes, room)
-    }
-
-    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
-        Self::counted().reduce(gradient, shards, group)
-    }
-
-    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
-        Self::counted().norm(tape, gradients, groups)
-    }
-
-    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool> {
-        Self::counted().prefetch(bytes, room)
-    }
-
-    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
-        Self::counted().activations(layers, room, host)
-    }
-
-    fn cut(&self, parameter: &str) -> Cut {
-        Self::counted().cut(parameter)
-    }
-
-    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor {
-        Self::counted().join(module, y, group)
-    }
-
-    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor {
-        Self::counted().total(gradient, cut, group)
-    }
-
-    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
-        Self::counted().schedule(shape, workload)
-    }
+    fn place(&self, parameter: &Parameter, ranks: usize) -> Placement;
+    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor;
+    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool>;
+    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
+    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor;
+    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool>;
+    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations>;
+    fn cut(&self, parameter: &str) -> Cut;
+    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor;
+    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor;
+    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error>;
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.

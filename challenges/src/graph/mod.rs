@@ -32,63 +32,23 @@ use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 pub use compiler::Compile;
 
 linked!(warpbook_graph -> Linked<dyn Compile>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Compile, warpbook_graph;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Compile {
-        CALLS.count();
-        warpbook_graph().steps
-    }
-}
-
-impl Compile for Solution {
-    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        Self::counted().capture(name, program, examples)
-    }
-
-    fn buckets(&self, facts: Facts) -> Vec<i64> {
-        Self::counted().buckets(facts)
-    }
-
-    fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        Self::counted().prune(graph)
-    }
-
-    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        Self::counted().keep(sized, must)
-    }
-
-    fn place(&self, lives: &[Option<Life>]) -> Arena {
-        Self::counted().place(lives)
-    }
-
-    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        Self::counted().lower(op, from, to, inputs, code)
-    }
-
-    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
-        Self::counted().tune(candidates, time)
-    }
-
-    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        Self::counted().flex(program, types, known, slope)
-    }
+    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error>;
+    fn buckets(&self, facts: Facts) -> Vec<i64>;
+    fn prune(&self, graph: &Graph) -> Result<Graph, Error>;
+    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id>;
+    fn place(&self, lives: &[Option<Life>]) -> Arena;
+    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value>;
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice;
+    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error>;
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.

@@ -30,8 +30,7 @@ pub mod sequences;
 use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 pub use problem::{Loss, Problem, Sampled, Trains};
 
@@ -84,56 +83,17 @@ pub trait Chunked: Sync {
 
 linked!(warpbook_loss -> Linked<dyn Chunked>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Chunked, warpbook_loss;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Chunked {
-        CALLS.count();
-        warpbook_loss().steps
-    }
-}
-
-impl Chunked for Solution {
-    fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        Self::counted().log_sum_exp(hidden, weight, stretch)
-    }
-
-    fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
-        Self::counted().cut(counts, size)
-    }
-
-    fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
-        Self::counted().forward(problem)
-    }
-
-    fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
-        Self::counted().backward(problem)
-    }
-
-    fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
-        Self::counted().seeds(problem)
-    }
-
-    fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
-        Self::counted().shift(labels, length)
-    }
-
-    fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
-        Self::counted().policy(policy, sampled)
-    }
-
-    fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
-        Self::counted().size(costs, rows, budget)
-    }
+    fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor;
+    fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>>;
+    fn forward(&self, problem: &Problem) -> Result<Graph, Error>;
+    fn backward(&self, problem: &Problem) -> Result<Graph, Error>;
+    fn seeds(&self, problem: &Problem) -> Result<Graph, Error>;
+    fn shift(&self, labels: &[i32], length: usize) -> Vec<i32>;
+    fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error>;
+    fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize>;
 }
 
 /// The bytes that are alive during a part of a chunk's work: `fixed + row * n` for a chunk of n rows.

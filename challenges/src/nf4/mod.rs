@@ -31,8 +31,7 @@ use kernels::Cpu;
 pub use reference::nf4::OutputDtype as Dtype; // its name before, in texts that readers have written
 pub use reference::nf4::{Absmax, OutputDtype, Weight};
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 // ANCHOR: nf4-trait
 /// The steps of challenge A, from small to large.
@@ -63,48 +62,15 @@ pub trait Nf4: Sync {
 
 linked!(warpbook_nf4 -> Linked<dyn Nf4>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Nf4, warpbook_nf4;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Nf4 {
-        CALLS.count();
-        warpbook_nf4().steps
-    }
-}
-
-impl Nf4 for Solution {
-    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
-        Self::counted().unpack(packed, codes);
-    }
-
-    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
-        Self::counted().look_up(codes, table, values);
-    }
-
-    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
-        Self::counted().block(packed, table, absmax, values);
-    }
-
-    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
-        Self::counted().absmax(absmax, block)
-    }
-
-    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        Self::counted().dequantize(cpu, weight, out);
-    }
-
-    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        Self::counted().dequantize_fast(cpu, weight, out);
-    }
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]);
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]);
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]);
+    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32;
+    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>);
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>);
 }
 
 /// Where a dequantised weight goes: one element for each of the weight's, all to be written.

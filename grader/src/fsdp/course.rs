@@ -4,7 +4,7 @@ use challenges::fsdp::{Fsdp, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
 use crate::attempts::Attempts;
-use crate::course::{Backend, Course, Takes};
+use crate::course::{Backend, Course};
 use crate::gather::Source;
 use crate::stub::Language;
 
@@ -26,7 +26,7 @@ pub(crate) const COURSE: Course = Course {
     memory_limit: 3 << 30, // two ranks of the timed model, and one that has all of it
     solution: solution_text,
     hints: HINTS,
-    takes: Some(Takes { course: "nf4", hole: "A." }),
+    takes: Some("nf4"),
     together: &[],
     total: None,
 };

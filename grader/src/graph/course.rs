@@ -4,7 +4,7 @@ use challenges::graph::{Compile, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
 use crate::attempts::Attempts;
-use crate::course::{Backend, Course, Takes};
+use crate::course::{Backend, Course};
 use crate::device::Processor;
 use crate::gather::{Child, Source};
 use crate::stub::Language;
@@ -23,7 +23,7 @@ pub(crate) const COURSE: Course = Course {
     memory_limit: 3 << 30, // the timed step operation by operation, twice
     solution: solution_text,
     hints: HINTS,
-    takes: Some(Takes { course: "nf4", hole: "A.5: " }),
+    takes: Some("nf4"),
     together: &[
         &[
             "graph.lengths",

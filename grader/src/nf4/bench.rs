@@ -119,7 +119,8 @@ struct Timed<'a> {
     subject: Subject<'a>,
     source: Source,
     baseline: Baseline,
-    cpu: Cpu,
+    cpu: Cpu,    // runs the attempt
+    others: Cpu, // runs bound and baseline, so that tasks which the attempt left in its pool are seen
     random: Random,
     dtype: OutputDtype,
     len: usize,
@@ -145,6 +146,7 @@ impl<'a> Timed<'a> {
             source,
             baseline: Baseline::default(),
             cpu: Cpu::new(),
+            others: Cpu::new(),
             random: random::unforeseen()?,
             dtype: bench.dtype,
             len,
@@ -161,7 +163,7 @@ impl<'a> Timed<'a> {
         self.time_attempt()?;
         let begin = Tick::now();
         let mut samples = Samples::default();
-        let mut beside = Beside::new(&self.cpu);
+        let mut beside = Beside::new(&self.others);
         loop {
             self.round(&mut samples, &mut beside)?;
             let (spent, rounds) = (since(begin), samples.rounds(0.0));
@@ -197,7 +199,7 @@ impl<'a> Timed<'a> {
         let (set, _) = self.prepare();
         let Set { weight, out, .. } = &mut self.sets[set];
         let begin = Tick::now();
-        self.baseline.dequantize(&self.cpu, &weight.view(), out.output());
+        self.baseline.dequantize(&self.others, &weight.view(), out.output());
         let time = begin.micros();
         self.flip(set);
         time
@@ -230,7 +232,7 @@ impl<'a> Timed<'a> {
             Output::F32(_) => unreachable!("timed cases have 16-bit outputs"),
         };
         let begin = Tick::now();
-        cpu::stream(&self.cpu, black_box(&weight.packed), words);
+        cpu::stream(&self.others, black_box(&weight.packed), words);
         // The stream reads the packed codes; the case also reads the scales, 3 % more input.
         let time = begin.micros() * total_bytes(self.len) / streamed_bytes(self.len);
         self.flip(set);
@@ -254,7 +256,7 @@ impl<'a> Timed<'a> {
     /// Makes every element of an output wrong, long before the call that will write it again.
     fn flip(&mut self, set: usize) {
         let seed = self.random.next_u64();
-        self.sets[set].out.flip(&self.cpu, seed);
+        self.sets[set].out.flip(&self.others, seed);
     }
 
     /// The first wrong element that a call left in windows drawn only now, if any. What stands there is read

@@ -7,6 +7,7 @@ mod course;
 pub(crate) mod cuda;
 mod diagnose;
 mod evidence;
+mod footprint;
 mod guards;
 mod in_a_graph;
 mod inputs;

@@ -2,9 +2,9 @@
 
 use challenges::nf4::{BENCHES, Dequantizer, Nf4, Output};
 use kernels::Cpu;
-use kernels::bytes::Peak;
-use reference::nf4::OutputDtype;
+use reference::nf4::{OutputDtype, Quantized};
 
+use super::footprint::{Footprint, use_small_pages};
 use super::inputs::{Buffer, Scale, weight};
 use super::{Subject, in_a_graph};
 use crate::gather::{Child, Source};
@@ -22,20 +22,22 @@ pub(super) const STEPPED_LEN: usize = 64 * 256;
 pub(super) const AS_TIMED_NUMBER: &str = "nf4.timed_elements";
 const FEWEST_ELEMENTS: u64 = 256;
 
-/// The first call of this process: the most that was live at once above what was live before.
+/// Counts the memory and the launches of the first call of this process.
 pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
+    use_small_pages(); // before a thread starts
     let cpu = Cpu::new();
     let weight = weight(BYTES_LEN, 64, true, Scale::Plain, child.request.effort.seed);
     let mut buffer = Buffer::new(OutputDtype::Bf16, BYTES_LEN, 1);
-    let fast = !matches!(hole(attempt), Some(crate::gather::Unwound::Hole(_)));
-    let subject = Subject { attempt, fast };
-    cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
-    let launches = cpu.launches();
-    let Some(peak) = Peak::begin() else {
+    let mut smallest = Smallest::new();
+    buffer.flip(&cpu, 1); // the thread pool starts its threads at its first use
+    let Some(footprint) = Footprint::begin(&cpu) else {
         return child.unmeasured("nf4.working_bytes", "too many peaks are counted already");
     };
+    let subject = Subject { attempt, fast: !smallest.reaches_hole(attempt) };
+    let before = (cpu.launches(), kernels::cpu::launches());
     let ran = crate::gather::caught(|| subject.run(&cpu, &weight.view(), buffer.output()));
-    let peak = peak.bytes();
+    let peak = footprint.bytes();
+    let launches = launched(cpu.launches() - before.0, kernels::cpu::launches() - before.1);
     if ran.is_err() {
         return child.unmeasured("nf4.working_bytes", "the step does not run to its end");
     }
@@ -43,17 +45,33 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
         |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     child.measured("nf4.working_bytes", count(peak as f64 / cpu.threads() as f64, "B/thread"));
     child.measured("nf4.peak_bytes", count(peak as f64, "B"));
-    child.measured("nf4.launches", count((cpu.launches() - launches) as f64, "count"));
+    child.measured("nf4.launches", count(launches as f64, "count"));
 }
 
-/// Whether A.6 is a hole, found out with a weight too small to need a buffer.
-fn hole(attempt: &dyn Nf4) -> Option<crate::gather::Unwound> {
-    let weight = weight(1, 64, true, Scale::Plain, 1);
-    let mut out = Buffer::new(OutputDtype::Bf16, 1, 1);
-    crate::gather::caught(|| {
-        attempt.dequantize_fast(&Cpu::with_threads(1), &weight.view(), out.output());
-    })
-    .err()
+/// The launches of the whole process, or 0 if none of them went through the step's device.
+fn launched(through_device: u64, in_all: u64) -> u64 {
+    if through_device == 0 { 0 } else { in_all }
+}
+
+/// A weight too small to need a buffer, made before anything is counted.
+struct Smallest {
+    cpu: Cpu,
+    weight: Quantized,
+    out: Buffer,
+}
+
+impl Smallest {
+    fn new() -> Self {
+        let weight = weight(1, 64, true, Scale::Plain, 1);
+        Self { cpu: Cpu::with_threads(1), weight, out: Buffer::new(OutputDtype::Bf16, 1, 1) }
+    }
+
+    /// Returns true if A.6 is a hole.
+    fn reaches_hole(&mut self, attempt: &dyn Nf4) -> bool {
+        let Self { cpu, weight, out } = self;
+        let run = || attempt.dequantize_fast(cpu, &weight.view(), out.output());
+        matches!(crate::gather::caught(run), Err(crate::gather::Unwound::Hole(_)))
+    }
 }
 
 /// The instructions of one call on one thread.

@@ -38,6 +38,14 @@ pub use vector::Vector;
 
 use scratch::Scratch;
 
+/// Launches of all devices of this process.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Launches of this process so far, whichever device they went through.
+pub fn launches() -> u64 {
+    LAUNCHES.load(Relaxed)
+}
+
 /// A CPU with a number of threads and a vector unit that work may use.
 pub struct Cpu {
     pool: Option<rayon::ThreadPool>, // none: everything runs on the calling thread
@@ -148,6 +156,7 @@ impl Cpu {
     /// Counts a step of a plan.
     fn count(&self, (read, written): (u64, u64)) {
         self.launches.fetch_add(1, Relaxed);
+        LAUNCHES.fetch_add(1, Relaxed);
         self.read.fetch_add(read, Relaxed);
         self.written.fetch_add(written, Relaxed);
     }
@@ -160,6 +169,7 @@ impl Cpu {
     /// If `unit` is 0, or when `body` panics.
     pub fn launch<T: Send>(&self, out: &mut [T], unit: usize, body: impl Fn(usize, &mut [T]) + Sync) {
         self.launches.fetch_add(1, Relaxed);
+        LAUNCHES.fetch_add(1, Relaxed);
         let length = piece_length(out.len(), unit, size_of::<T>(), self.threads);
         let Some(pool) = &self.pool else {
             return body(0, out);

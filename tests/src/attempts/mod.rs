@@ -17,6 +17,7 @@ mod fsdp;
 mod gates;
 mod gguf;
 mod graph;
+mod hidden;
 mod honest;
 mod loss;
 mod output;
@@ -40,6 +41,7 @@ pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};
 pub use gguf::{EXPORT_SLIPS, EXPORTERS};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
+pub use hidden::{BY_SYMBOL, SLOWERS, TWO_PASSES, UNHIDDEN};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
 pub use twins::TWINS;
@@ -61,6 +63,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     CHEATS
         .iter()
         .chain(&ASKERS)
+        .chain(&BY_SYMBOL)
+        .chain(&TWO_PASSES)
+        .chain(&SLOWERS)
+        .chain(&UNHIDDEN)
         .chain(&TWINS)
         .chain(&PLANTED)
         .chain(&FAULTS)

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use grader::scorecard::{Check, Outcome, Scorecard};
-use tests::attempts::{ASKERS, CHEATS, TWINS};
+use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -45,13 +45,17 @@ const BY_TEST: [Caught; 18] = [
 ];
 
 /// The cheats that only the timed runs can see.
-const BY_BENCH: [Caught; 5] = [
+const BY_BENCH: [Caught; 7] = [
     caught("skips timed work", &["wrong answers in timed calls"], true),
     caught("mends only what was spoilt", &["wrong answers in timed calls"], true),
     caught("mends what was spoilt and bides its time", &["wrong answers in timed calls"], true),
     caught("remembers timed answers", &["wrong answers in timed calls"], true),
-    caught("holds up the others", &["others held up while they are timed", "past the physical bound"], true),
+    caught("holds up the others", &HELD_UP, true),
+    caught("spins now and then", &HELD_UP, true),
+    caught("queues work on the device", &HELD_UP, true),
 ];
+
+const HELD_UP: [&str; 2] = ["others held up while they are timed", "past the physical bound"];
 
 /// The cheats that a number tells, and the rows that they do not win.
 const BY_NUMBER: [(&str, &[&str]); 2] = [
@@ -182,6 +186,51 @@ fn unasked(checks: &[Check]) -> Option<&Check> {
     checks.iter().find(|check| !check.detail.contains("calls of the workbook's solution"))
 }
 
+/// The attempts that reach the linked solution: every check of the step is wrong, and the guard trips.
+#[test]
+fn linked_solution_called_by_symbol_is_caught() {
+    for Entry { name, .. } in &BY_SYMBOL {
+        let ran = own(OWN, name, &TEST);
+        let card = ran.card();
+        assert_eq!(tripped(&card), ["an oracle called inside a step"], "{name}");
+        let of_step = checks(&card).iter().filter(|check| check.name.starts_with("A.6/"));
+        let passed = of_step.filter(|check| check.outcome == Outcome::Passed).count();
+        assert_eq!(passed, 0, "{name}");
+        nothing_is_won(name, &ran, &card);
+    }
+}
+
+/// Bytes per thread, bytes in all, and launches of the call whose memory is counted.
+fn footprint(attempt: &str) -> [f64; 3] {
+    let case = ["bench", "nf4", "--quick", "--case", "watch/bytes", "--json", "--seed", "0x1"];
+    let card = own(OWN, attempt, &case).card();
+    let of = |name: &str| {
+        let measured = card.challenges[0].measurements.get(name);
+        measured.unwrap_or_else(|| panic!("{attempt}: {name} was not measured")).value
+    };
+    ["nf4.working_bytes", "nf4.peak_bytes", "nf4.launches"].map(of)
+}
+
+/// Half of an f32 buffer for the scales, as the row has it.
+const MOST_BYTES: f64 = 512.0 * 1024.0;
+
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_in_statics_and_on_stacks_counts() {
+    let is_single = |[per_thread, all, launches]: [f64; 3]| {
+        per_thread <= 65536.0 && all < MOST_BYTES && (launches - 1.0).abs() < 0.5
+    };
+    for Entry { name, .. } in &TWO_PASSES {
+        let footprint = footprint(name);
+        assert!(!is_single(footprint), "{name}: {footprint:?}");
+    }
+    let honest = UNHIDDEN.iter().map(|entry| entry.name).chain(["honest", "holds a kilobyte of scratch"]);
+    for name in honest {
+        let footprint = footprint(name);
+        assert!(is_single(footprint), "{name}: {footprint:?}");
+    }
+}
+
 #[test]
 fn a_cheat_that_ends_its_process_before_a_guard_gains_nothing_by_it() {
     let cheat = "leaves when it is watched";
@@ -195,7 +244,7 @@ fn a_cheat_that_ends_its_process_before_a_guard_gains_nothing_by_it() {
 
 #[test]
 fn an_honest_twin_trips_no_guard() {
-    for twin in &TWINS {
+    for twin in TWINS.iter().chain(&UNHIDDEN) {
         let ran = own(OWN, twin.name, &TEST);
         let card = ran.card();
         assert!(tripped(&card).is_empty(), "{}: {:#?}", twin.name, card.guards);
@@ -207,7 +256,7 @@ fn an_honest_twin_trips_no_guard() {
 
 #[test]
 fn an_honest_twin_is_timed_without_a_guard_tripping() {
-    for twin in ["honest", "delegates and counts its calls"] {
+    for twin in ["honest", "delegates and counts its calls", "keeps a sleeping thread"] {
         let ran = own(OWN, twin, &BENCH);
         let card = ran.card();
         assert!(tripped(&card).is_empty(), "{twin}: {:#?}", card.guards);
@@ -233,7 +282,7 @@ fn every_cheat_is_tried() {
         let by_guard = BY_TEST.iter().chain(&BY_BENCH).any(|caught| caught.cheat == name);
         by_guard || BY_NUMBER.iter().any(|(cheat, _)| *cheat == name)
     };
-    for cheat in &CHEATS {
+    for cheat in CHEATS.iter().chain(&SLOWERS) {
         assert!(tried(cheat.name) || cheat.name == "leaves when it is watched", "{:?}", cheat.name);
     }
 }

@@ -335,6 +335,27 @@ fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
 }
 
 #[test]
+fn assembly_that_calls_the_solution_is_refused() {
+    let copy = copy();
+    copy.fresh();
+    let call = "fn call() {\n    unsafe{ core::arch::asm!(\"nop; 1: call warpbook_KEY\") }\n}\n";
+    let look = "fn look() {\n    std::backtrace::Backtrace::force_capture();\n}\n";
+    for (name, path, key) in [("A", EXERCISE, "nf4"), ("chat", CHATTER, "chat"), ("E", CHUNKER, "loss")] {
+        let file = copy.root.join(path);
+        let stub = fs::read_to_string(&file).expect("the exercise can be read");
+        for (text, what) in [(call, "asm!: call"), (look, "std::backtrace")] {
+            let text = format!("{stub}{}", text.replace("KEY", key));
+            fs::write(&file, text).expect("the exercise can be written");
+            let ran = copy.grader(&["test", name, "--json"]);
+            let message = format!("{path}:{}: `{what}` is refused: ", stub.lines().count() + 2);
+            let all: Vec<Check> = ran.card().challenges.into_iter().flat_map(|of| of.checks).collect();
+            assert!(all.iter().any(|check| check.detail.contains(&message)), "{name}: {message}");
+            assert!(!all.iter().any(|check| check.outcome == Outcome::Passed), "{name}: {what}");
+        }
+    }
+}
+
+#[test]
 fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_right() {
     let copy = copy();
     copy.fresh();
@@ -353,6 +374,9 @@ fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_righ
     assert_eq!(own(), None, "there is no attempt at C");
     typed(COMPILER, challenges::graph::solution_text());
     assert!(own().is_some_and(|apart| apart <= 1e-6), "the reader's own compiler is the chunks'");
+    let hole = "fn other_machine() { todo!(\"C.9: a path that this machine does not take\") }";
+    typed(COMPILER, &format!("{}\n{hole}\n", challenges::graph::solution_text()));
+    assert!(own().is_some_and(|apart| apart <= 1e-6), "a hole that no check reaches stops nothing");
     typed(COMPILER, &challenges::graph::solution_text().replacen("fn prune(", "fn prune(;", 1));
     assert_eq!(own(), None, "and stops nothing where it is half typed");
 }

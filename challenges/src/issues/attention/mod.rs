@@ -20,8 +20,7 @@ use std::ops::Range;
 use reference::graph::Tensor;
 use reference::graph::programs::ScoreEntry;
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 pub use backends::{BACK_ENDS, BackEnd, Part, Way};
 pub use reference::issues::attention::{Problem, Rules, Sizes};
@@ -79,41 +78,13 @@ pub trait Attend: Send + Sync {
 
 linked!(warpbook_attention -> Linked<dyn Attend>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Attend, warpbook_attention;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Attend {
-        CALLS.count();
-        warpbook_attention().steps
-    }
-}
-
-impl Attend for Solution {
-    fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor {
-        Self::counted().sees(at, rules)
-    }
-
-    fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict> {
-        Self::counted().choose(wanted, back_ends)
-    }
-
-    fn pack(&self, documents: &[i32], row: usize) -> Packing {
-        Self::counted().pack(documents, row)
-    }
-
-    fn merge(&self, parts: &[Part]) -> Part {
-        Self::counted().merge(parts)
-    }
-
+    fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor;
+    fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict>;
+    fn pack(&self, documents: &[i32], row: usize) -> Packing;
+    fn merge(&self, parts: &[Part]) -> Part;
     fn pieces(
         &self,
         queries: Range<usize>,
@@ -121,13 +92,8 @@ impl Attend for Solution {
         rules: &Rules,
         most: usize,
         least: usize,
-    ) -> Vec<Range<usize>> {
-        Self::counted().pieces(queries, keys, rules, most, least)
-    }
-
-    fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor {
-        Self::counted().sink(part, sinks)
-    }
+    ) -> Vec<Range<usize>>;
+    fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor;
 }
 
 /// What becomes of a back end.

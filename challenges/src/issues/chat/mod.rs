@@ -28,8 +28,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 use lint::Criterion;
 use tools::{ArgumentType, Signature};
 
@@ -111,64 +110,19 @@ pub trait Chat: Send + Sync {
 
 linked!(warpbook_chat -> Linked<dyn Chat>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Chat, warpbook_chat;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Chat {
-        CALLS.count();
-        warpbook_chat().steps
-    }
-}
-
-impl Chat for Solution {
-    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
-        Self::counted().json_string(text, ensure_ascii, out);
-    }
-
-    fn float(&self, value: f64) -> String {
-        Self::counted().float(value)
-    }
-
-    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
-        Self::counted().token_mask(offsets, spans)
-    }
-
-    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
-        Self::counted().defuse(text, special, mark)
-    }
-
-    fn schema(&self, kind: &ArgumentType) -> Value {
-        Self::counted().schema(kind)
-    }
-
-    fn tool(&self, signature: &Signature) -> Tool {
-        Self::counted().tool(signature)
-    }
-
-    fn find(&self, text: &str, marker: &str) -> Find {
-        Self::counted().find(text, marker)
-    }
-
-    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
-        Self::counted().decide(markers, end)
-    }
-
-    fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String {
-        Self::counted().json_of(text, strings, unquoted_keys)
-    }
-
-    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
-        Self::counted().shows(rendered, word, criterion)
-    }
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String);
+    fn float(&self, value: f64) -> String;
+    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool>;
+    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String;
+    fn schema(&self, kind: &ArgumentType) -> Value;
+    fn tool(&self, signature: &Signature) -> Tool;
+    fn find(&self, text: &str, marker: &str) -> Find;
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next;
+    fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String;
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool;
 }
 
 /// Where a marker is in a text that may go on.

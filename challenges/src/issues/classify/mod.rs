@@ -21,8 +21,7 @@ use reference::graph::Tensor;
 
 pub use reference::issues::classify::Problem;
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 // ANCHOR: classify-trait
 /// The steps of sequence classification, from small to large. B are rows, T tokens of a row, C outputs of the head.
@@ -63,48 +62,15 @@ pub trait Classify: Sync {
 
 linked!(warpbook_classify -> Linked<dyn Classify>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Classify, warpbook_classify;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Classify {
-        CALLS.count();
-        warpbook_classify().steps
-    }
-}
-
-impl Classify for Solution {
-    fn last_tokens(&self, ids: &[i32], length: usize, pad: Option<i32>) -> Vec<usize> {
-        Self::counted().last_tokens(ids, length, pad)
-    }
-
-    fn losses(&self, problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
-        Self::counted().losses(problem, logits, targets)
-    }
-
-    fn trained(&self, layers: &[Layer<'_>], adapter: &Adapter<'_>) -> Result<Vec<Trained>, String> {
-        Self::counted().trained(layers, adapter)
-    }
-
-    fn answer(&self, problem: Problem, logits: &[f32]) -> Answer {
-        Self::counted().answer(problem, logits)
-    }
-
-    fn confusion(&self, truth: &[usize], answers: &[usize], classes: usize) -> Vec<u64> {
-        Self::counted().confusion(truth, answers, classes)
-    }
-
-    fn f1(&self, confusion: &[u64], classes: usize) -> Vec<Option<f64>> {
-        Self::counted().f1(confusion, classes)
-    }
+    fn last_tokens(&self, ids: &[i32], length: usize, pad: Option<i32>) -> Vec<usize>;
+    fn losses(&self, problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor;
+    fn trained(&self, layers: &[Layer<'_>], adapter: &Adapter<'_>) -> Result<Vec<Trained>, String>;
+    fn answer(&self, problem: Problem, logits: &[f32]) -> Answer;
+    fn confusion(&self, truth: &[usize], answers: &[usize], classes: usize) -> Vec<u64>;
+    fn f1(&self, confusion: &[u64], classes: usize) -> Vec<Option<f64>>;
 }
 
 /// A layer of a model that has a weight of two dimensions.

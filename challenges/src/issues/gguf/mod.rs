@@ -26,8 +26,7 @@ pub use reference::checkpoint::gguf::{Array, TensorType, Value};
 pub use reference::issues::gguf::{Activation, Architecture, Part, Piece, Projector, TextModel, Tower};
 pub use write::{Error, Model, Source, Written, write};
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 // ANCHOR: gguf-trait
 /// The steps of writing a GGUF file, from small to large.
@@ -71,56 +70,17 @@ pub trait Gguf: Sync {
 
 linked!(warpbook_gguf -> Linked<dyn Gguf>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Gguf, warpbook_gguf;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Gguf {
-        CALLS.count();
-        warpbook_gguf().steps
-    }
-}
-
-impl Gguf for Solution {
-    fn sizes(&self, shape: &[usize]) -> Vec<usize> {
-        Self::counted().sizes(shape)
-    }
-
-    fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize> {
-        Self::counted().rotary_rows(rows, heads)
-    }
-
-    fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
-        Self::counted().rope_factors(rope, head_dim)
-    }
-
-    fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8> {
-        Self::counted().quantize(ty, numbers)
-    }
-
-    fn text_tensor(&self, model: &TextModel, name: &str) -> Option<Piece> {
-        Self::counted().text_tensor(model, name)
-    }
-
-    fn text_keys(&self, model: &TextModel) -> Vec<(String, Value)> {
-        Self::counted().text_keys(model)
-    }
-
-    fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece> {
-        Self::counted().projector_tensors(projector, name, shape)
-    }
-
-    fn projector_keys(&self, projector: &Projector) -> Vec<(String, Value)> {
-        Self::counted().projector_keys(projector)
-    }
+    fn sizes(&self, shape: &[usize]) -> Vec<usize>;
+    fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize>;
+    fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>>;
+    fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8>;
+    fn text_tensor(&self, model: &TextModel, name: &str) -> Option<Piece>;
+    fn text_keys(&self, model: &TextModel) -> Vec<(String, Value)>;
+    fn projector_tensors(&self, projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece>;
+    fn projector_keys(&self, projector: &Projector) -> Vec<(String, Value)>;
 }
 
 // ANCHOR: gguf-text-names

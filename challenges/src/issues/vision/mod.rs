@@ -23,8 +23,7 @@ pub use reference::vision::{
     Placeholders, Positions, Row, Rule, Sample, Side, Size,
 };
 
-use crate::calls::Calls;
-use crate::linked::{Linked, linked};
+use crate::linked::{Linked, counted, linked};
 
 // ANCHOR: vision-trait
 /// The steps of a processor of images and texts, from small to large.
@@ -85,56 +84,17 @@ pub trait Vision: Sync {
 
 linked!(warpbook_vision -> Linked<dyn Vision>);
 
-static CALLS: Calls = Calls::new();
+counted! {
+    Vision, warpbook_vision;
 
-/// Calls of this process so far to any step of [`Solution`].
-pub fn solution_calls() -> u64 {
-    CALLS.so_far()
-}
-
-/// The solution. It counts its calls: an attempt has to do its own work.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solution;
-
-impl Solution {
-    fn counted() -> &'static dyn Vision {
-        CALLS.count();
-        warpbook_vision().steps
-    }
-}
-
-impl Vision for Solution {
-    fn limited(&self, rule: Rule, given: Option<usize>) -> Result<Rule, Error> {
-        Self::counted().limited(rule, given)
-    }
-
-    fn size(&self, rule: Rule, image: Size) -> Result<Size, Error> {
-        Self::counted().size(rule, image)
-    }
-
-    fn resized(&self, image: &Image, to: Size) -> Image {
-        Self::counted().resized(image, to)
-    }
-
-    fn patches(&self, image: &Image, cut: Cut, by: &Normalization) -> Vec<f32> {
-        Self::counted().patches(image, cut, by)
-    }
-
-    fn expanded(&self, sample: &Sample, by: &Placeholders) -> Result<Row, Error> {
-        Self::counted().expanded(sample, by)
-    }
-
-    fn positions(&self, row: &Row, by: &Placeholders) -> Positions {
-        Self::counted().positions(row, by)
-    }
-
-    fn labels(&self, row: &Row) -> Vec<i32> {
-        Self::counted().labels(row)
-    }
-
-    fn batch(&self, rows: &[Row], by: &Placeholders, pad: i32, side: Side) -> Batch {
-        Self::counted().batch(rows, by, pad, side)
-    }
+    fn limited(&self, rule: Rule, given: Option<usize>) -> Result<Rule, Error>;
+    fn size(&self, rule: Rule, image: Size) -> Result<Size, Error>;
+    fn resized(&self, image: &Image, to: Size) -> Image;
+    fn patches(&self, image: &Image, cut: Cut, by: &Normalization) -> Vec<f32>;
+    fn expanded(&self, sample: &Sample, by: &Placeholders) -> Result<Row, Error>;
+    fn positions(&self, row: &Row, by: &Placeholders) -> Positions;
+    fn labels(&self, row: &Row) -> Vec<i32>;
+    fn batch(&self, rows: &[Row], by: &Placeholders, pad: i32, side: Side) -> Batch;
 }
 
 /// A template of conversations with images, written for this project: ChatML with the placeholders of Qwen2-VL.
