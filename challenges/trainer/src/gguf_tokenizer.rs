@@ -54,12 +54,12 @@ pub(crate) fn folder(model: &str) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The same for tokens alone: the folder has no `tokenizer.json` where a GGUF file has no tokenizer.
+/// Returns the folder for a prompt of tokens: it has no `tokenizer.json` if a GGUF file has no tokenizer.
 pub(crate) fn folder_for_ids(model: &str) -> Result<PathBuf, Failure> {
     hub::gguf(model).map_or_else(|| folder(model), |path| unpacked(path, true))
 }
 
-/// A failure that names the GGUF file in the place of the folder that [`folder`] made of it.
+/// Names the GGUF file in a failure instead of the folder that [`folder`] made from it.
 pub(crate) fn name_file(model: &str, failure: Failure) -> Failure {
     let (Some(path), Failure::Usage(words)) = (hub::gguf(model), &failure) else { return failure };
     let Ok(folder) = folder_for_ids(model) else { return failure };
@@ -116,7 +116,7 @@ const BYTE_LEVEL: [&str; 2] = ["gpt-2", "smollm"];
 /// Names of patterns that are the one of Llama 3.
 const LIKE_LLAMA_3: [&str; 7] = ["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"];
 
-/// The keys of tokens that end an answer, without what stands behind all of them.
+/// The keys of tokens that end an answer, without their common ending `_token_id`.
 const ENDS: [&str; 3] = ["eos", "eot", "eom"];
 
 /// The numbers and the kinds of Llama 2's special tokens.
@@ -219,7 +219,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A token that a key names, or that has its usual number where there is no such key.
+    /// Returns the token that a key names, or the usual one if the key is missing.
     fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<(usize, &'t str)>, String> {
         let usual = self.usual_token(key, tokens)?;
         let key = format!("{key}_token_id");
@@ -230,7 +230,7 @@ impl Keys<'_> {
         token.map(Some).ok_or_else(|| wrong(&key, Some(value), &need))
     }
 
-    /// The token that readers take where no key names one: those of Llama 2, if they are what they were there.
+    /// Returns the token of Llama 2, which readers take if the key is missing. It has to be of the same kind as there.
     fn usual_token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<(usize, &'t str)>, String> {
         let usual = USUAL.iter().find(|(usual, ..)| *usual == key);
         let Some((_, id, kind)) = usual.filter(|_| self.is_scored()) else { return Ok(None) };
@@ -243,7 +243,7 @@ impl Keys<'_> {
         self.get("model").and_then(Value::text) == Some("llama")
     }
 
-    /// That keys of other tokenizers ask for nothing.
+    /// Checks that keys of other tokenizers ask for nothing.
     fn check_others(&self) -> Result<(), String> {
         let is_set = |key: &str| match self.get(key) {
             None | Some(Value::Bool(false)) => false,
@@ -287,7 +287,7 @@ impl Keys<'_> {
         let pair = |merge: &String| merge.split_once(' ').map(|(a, b)| json!([a, b]));
         let merges: Option<Vec<Json>> = merges.iter().map(pair).collect();
         let merges = merges.ok_or("tokenizer.ggml.merges: expected two tokens with a space between them")?;
-        let pre = self.text("pre")?;
+        let pre = if self.get("pre").is_none() { "" } else { self.text("pre")? };
         let pre = if LIKE_LLAMA_3.contains(&pre) { "llama-bpe" } else { pre };
         let bytes = |has_pattern: bool| {
             json!({
@@ -304,8 +304,9 @@ impl Keys<'_> {
             ]}),
             (_, None) => {
                 let known: Vec<&str> = BYTE_LEVEL.into_iter().chain(PATTERNS.map(|(_, name)| name)).collect();
+                let found = if pre.is_empty() { "none".into() } else { format!("{pre:?}") };
                 return Err(format!(
-                    "tokenizer.ggml.pre: expected one of {known:?}, found {pre:?}; --tokenizer DIR names a folder with \
+                    "tokenizer.ggml.pre: expected one of {known:?}, found {found}; --tokenizer DIR names a folder with \
                      a tokenizer.json"
                 ));
             }

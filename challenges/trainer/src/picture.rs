@@ -29,7 +29,7 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lim
 /// The longest file that is read, in bytes.
 const LONGEST_FILE: u64 = 256 << 20;
 
-/// What a decoder may take, in bytes: for each pixel, and beside.
+/// The bytes that a decoder may take for each pixel, and in addition.
 const PIXEL_BYTES: u64 = 8;
 const OTHER_BYTES: u64 = 16 << 20;
 

@@ -1,4 +1,4 @@
-//! What the keys of a GGUF file say about a Llama.
+//! The keys of a GGUF file that describe a Llama.
 //!
 //! Every key under `llama.` is either read, or known to change nothing, or has the one value that changes nothing. A
 //! file with any other key is refused: without it, the same weights would be another model.
@@ -104,7 +104,7 @@ impl Keys<'_> {
         })
     }
 
-    /// That the file is a model of the architecture, and no adapter or tower of images.
+    /// Checks that the file is a model of the architecture, and no adapter or tower of images.
     fn is_model(&self) -> Result<(), Error> {
         for (key, need, is_required) in [("architecture", ARCHITECTURE, true), ("type", "model", false)] {
             let key = format!("general.{key}");
@@ -117,7 +117,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// That every key that is not read changes nothing.
+    /// Checks that every key that is not read changes nothing.
     fn check_others(&self, head_dim: usize, positions: usize) -> Result<(), Error> {
         for (name, value) in self.0.keys() {
             let Some(key) = name.strip_prefix(ARCHITECTURE).and_then(|rest| rest.strip_prefix('.')) else {
@@ -141,7 +141,7 @@ impl Keys<'_> {
         Err(wrong(&key, self.0.value(&key), &format!("{rows}, the rows of `token_embd.weight`")))
     }
 
-    /// As many layers as the file could have tensors of: what lists them believes this number.
+    /// Returns the number of layers, at most the number of tensors: the list of weights is as long as it says.
     fn layers(&self) -> Result<usize, Error> {
         let (layers, most) = (self.size("block_count")?, self.0.tensors().len());
         let key = of_model("block_count");
@@ -185,7 +185,7 @@ impl Keys<'_> {
         Ok(Rope { theta, scaling })
     }
 
-    /// What divides every frequency, under its newer or its older key.
+    /// Returns what divides every frequency, under its newer or its older key.
     fn factor(&self) -> Result<Option<f64>, Error> {
         let (new, old) = (self.positive("rope.scaling.factor")?, self.positive("rope.scale_linear")?);
         match (new, old) {
@@ -198,7 +198,7 @@ impl Keys<'_> {
         }
     }
 
-    /// What divides each frequency, if the file says so.
+    /// Returns what divides each frequency, if the file has it.
     fn factors(&self, head_dim: usize) -> Result<Option<Vec<f32>>, Error> {
         let Ok(tensor) = self.0.tensor(FACTORS) else { return Ok(None) };
         let need = vec![head_dim / 2];
@@ -231,7 +231,9 @@ impl Keys<'_> {
         let key = of_model(key);
         let Some(value) = self.0.value(&key) else { return Ok(None) };
         let sound = value.float().filter(|number| number.is_finite() && *number > 0.0);
-        sound.map(Some).ok_or_else(|| wrong(&key, Some(value), "a number above 0"))
+        let need =
+            if value.whole().is_some() { "a number above 0, stored as a float" } else { "a number above 0" };
+        sound.map(Some).ok_or_else(|| wrong(&key, Some(value), need))
     }
 
     fn required(&self, key: &str) -> Result<f64, Error> {
@@ -239,7 +241,7 @@ impl Keys<'_> {
     }
 }
 
-/// That a key has the value that changes nothing, else what is expected.
+/// Checks that a key has the value that changes nothing; fails with what is expected.
 fn check_neutral(key: &str, value: &Value, head_dim: usize, positions: usize) -> Result<(), String> {
     let number = number(value);
     let only = |is_neutral: bool, need: String| {
@@ -260,7 +262,11 @@ fn check_neutral(key: &str, value: &Value, head_dim: usize, positions: usize) ->
             only(is_neutral, format!("1 / sqrt({head_dim})"))
         }
         _ => match NEUTRAL.iter().find(|(neutral, _)| *neutral == key) {
-            Some((_, neutral)) => only(number == Some(*neutral), neutral.to_string()),
+            Some((_, neutral)) => {
+                let is_flag = matches!(value, Value::Bool(_));
+                let need = if is_flag { (*neutral != 0.0).to_string() } else { neutral.to_string() };
+                only(number == Some(*neutral), need)
+            }
             None => Err("no such key, as it may change what the model computes and is not supported".into()),
         },
     }

@@ -1,4 +1,4 @@
-//! How the files of a checkpoint say that images are read.
+//! The files of a checkpoint that say how images are read.
 //!
 //! ```text
 //! processor_config.json      {"image_processor": {..}, ..}     what transformers 5 writes, and it wins
@@ -21,7 +21,7 @@ use super::patches::{COLOURS, Normalization};
 use super::tower::{Clip, Qwen};
 use crate::llama::{Error, Fields};
 
-/// What both towers' files may say that is read or checked below.
+/// The fields of both towers' processors that are read or checked below.
 const COMMON: [&str; 13] = [
     "image_processor_type",
     "size",
@@ -53,12 +53,12 @@ const HARMLESS: [&str; 7] = [
     "return_tensors",
 ];
 
-/// What stands around the image processor in a `processor_config.json`, beside it.
+/// The fields of a `processor_config.json` around the image processor.
 const AROUND: [&str; 8] = [
     "processor_class",
     "image_processor",
     "video_processor", // no video is read
-    "image_token",     // its number stands in the config.json
+    "image_token",     // its number is in the config.json
     "video_token",
     "patch_size",
     "vision_feature_select_strategy",
@@ -76,9 +76,9 @@ const AREAS: [usize; 2] = [56 * 56, 28 * 28 * 1280];
 /// The number of antialiased bicubic resampling.
 const BICUBIC: f64 = 3.0;
 
-/// How images are sized and made floats: as the folder's files say, or as the processor's class does without them.
+/// Reads how images are sized and made floats. Without files, they are as in the processor's class.
 ///
-/// Fails where a file is no JSON, and where a field asks for what is not done here.
+/// Fails where a file is not JSON, and where a field asks for what is not done here.
 pub(super) fn read(folder: &Path, tower: &Tower) -> Result<(Rule, Normalization), Error> {
     let (new, old) = (folder.join("processor_config.json"), folder.join("preprocessor_config.json"));
     let fields = |path: &Path| if path.exists() { Fields::read(path).map(Some) } else { Ok(None) };
@@ -97,8 +97,8 @@ pub(super) fn read(folder: &Path, tower: &Tower) -> Result<(Rule, Normalization)
 fn inner(around: &Fields, tower: &Tower) -> Result<Option<Fields>, Error> {
     if let Some(name) = around.names().find(|name| around.get(name).is_some() && !AROUND.contains(name)) {
         let need = match name {
-            "chat_template" => "no such field: the template stands in a chat_template.jinja",
-            _ => "no such field here: those of images stand in `image_processor`",
+            "chat_template" => "no such field: the template belongs into a chat_template.jinja",
+            _ => "no such field here: those of images belong into `image_processor`",
         };
         return Err(around.wrong(name, need));
     }
@@ -133,7 +133,7 @@ fn of(fields: &Fields, tower: &Tower) -> Result<(Rule, Normalization), Error> {
     Ok((rule, normalization(fields)?))
 }
 
-/// That every field is one of the tower's processor.
+/// Checks that every field is one of the tower's processor.
 fn check_names(fields: &Fields, tower: &Tower) -> Result<(), Error> {
     let (types, own) = match tower {
         Tower::Qwen(_) => (&QWEN_TYPES[..], &QWEN[..]),
@@ -165,7 +165,7 @@ fn areas(fields: &Fields, Qwen { cut, .. }: &Qwen) -> Result<Rule, Error> {
     let size = fields.object("size")?;
     if let Some(size) = &size {
         let known = ["shortest_edge", "longest_edge", "min_pixels", "max_pixels"];
-        check_only(size, &known, "no such field beside shortest_edge and longest_edge")?;
+        check_only(size, &known, "no such field next to shortest_edge and longest_edge")?;
     }
     let area = |own: &str, edge: &str, usual: usize| {
         if let Some(area) = fields.size(own, usize::MAX)? {
@@ -200,13 +200,13 @@ fn edge(fields: &Fields, Clip { edge, .. }: &Clip) -> Result<Rule, Error> {
     Ok(Rule::Crop { edge: *edge })
 }
 
-/// That a size is the tower's: as a number, or as an object that has it under each name.
+/// Checks that a size is the tower's: as a number, or as an object that has it under each name.
 fn only_edge(fields: &Fields, field: &str, names: &[&str], edge: usize) -> Result<(), Error> {
     if !matches!(fields.get(field), Some(Value::Object(_))) {
         return only_size(fields, field, edge);
     }
     let Some(size) = fields.object(field)? else { return Ok(()) };
-    check_only(&size, names, &format!("no such field beside {}", names.join(" and ")))?;
+    check_only(&size, names, &format!("no such field next to {}", names.join(" and ")))?;
     let wrong = |name: &str| Err(size.wrong(name, &format!("{edge}, the edge that the tower reads")));
     match names.iter().find(|name| size.get(name).and_then(Value::as_u64) != Some(edge as u64)) {
         Some(name) => wrong(name),
@@ -214,7 +214,7 @@ fn only_edge(fields: &Fields, field: &str, names: &[&str], edge: usize) -> Resul
     }
 }
 
-/// That an object has no fields but these.
+/// Checks that an object has no fields but these.
 fn check_only(fields: &Fields, known: &[&str], need: &str) -> Result<(), Error> {
     match fields.names().filter(|name| fields.get(name).is_some()).find(|name| !known.contains(name)) {
         Some(name) => Err(fields.wrong(name, need)),
@@ -222,7 +222,7 @@ fn check_only(fields: &Fields, known: &[&str], need: &str) -> Result<(), Error> 
     }
 }
 
-/// That a size, where it is there, is the tower's.
+/// Checks that a size, if it is there, is the tower's.
 fn only_size(fields: &Fields, field: &str, size: usize) -> Result<(), Error> {
     match fields.get(field) {
         Some(got) if got.as_u64() != Some(size as u64) => {
@@ -232,7 +232,7 @@ fn only_size(fields: &Fields, field: &str, size: usize) -> Result<(), Error> {
     }
 }
 
-/// What the class of a tower's processor does.
+/// Returns the sizes of the processor's class.
 fn usual(tower: &Tower) -> Rule {
     match tower {
         Tower::Qwen(Qwen { cut, .. }) => {

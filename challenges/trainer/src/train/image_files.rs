@@ -1,4 +1,4 @@
-//! Which image files a line has: in a column beside its messages, in the parts of its messages, or in both.
+//! The image files of a line: in a column next to its messages, in the parts of its messages, or in both.
 //!
 //! ```text
 //! {"images": ["a.png"], "messages": [{"content": [{"type": "image"}, ..]}, ..]}         the column's, in their order
@@ -9,7 +9,7 @@
 //!
 //! Where a line has both, the column has either the files of the parts without one, or those of all parts.
 //!
-//! Nothing is downloaded or decoded from text: addresses and base64 are refused by name.
+//! The trainer downloads nothing: addresses and base64 are refused by name.
 //!
 //! Sources: the vision datasets of the `trl` library, 1.16; `apply_chat_template` of the processors of the
 //! `transformers` library, 5.24.
@@ -68,7 +68,7 @@ pub(super) fn paths(object: &Map<String, Json>) -> Result<Vec<&str>, String> {
     ))
 }
 
-/// That a line has no images, for a model that reads texts alone.
+/// Checks that a line has no images, for a model that reads only texts.
 pub(super) fn check_none(object: &Map<String, Json>) -> Result<(), String> {
     for key in ["images", "image"] {
         if let Some(found) = given(object, key).filter(|found| **found != Json::Array(Vec::new())) {
@@ -96,7 +96,7 @@ fn parts(object: &Map<String, Json>) -> Result<Vec<Option<&str>>, String> {
     parts_of(messages)
 }
 
-/// The same of messages.
+/// Lists the images of messages, each with its file if it names one.
 pub(crate) fn parts_of<'j>(
     messages: impl IntoIterator<Item = &'j Json>,
 ) -> Result<Vec<Option<&'j str>>, String> {
@@ -153,7 +153,7 @@ fn column(object: &Map<String, Json>) -> Result<Option<Vec<&str>>, String> {
     all.into_iter().map(path).collect::<Result<_, _>>().map(Some)
 }
 
-/// A file, as a text or as what tables of images have.
+/// The path of a file: a text, or an object with `path` as tables of images have it.
 fn path(value: &Json) -> Result<&str, String> {
     let path = match value {
         Json::Object(file) => file.get("path").and_then(Json::as_str),
@@ -169,7 +169,7 @@ fn path(value: &Json) -> Result<&str, String> {
     }
 }
 
-/// A value as it stands in a message: its beginning.
+/// Writes the beginning of a value.
 fn short(value: &Json) -> String {
     let mut text = value.to_string();
     if let Some((end, _)) = text.char_indices().nth(60) {

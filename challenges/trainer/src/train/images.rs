@@ -7,7 +7,7 @@
 //! for a micro-batch     file -> pixels -> size, patches -> tower -> features   beside its rows
 //! ```
 //!
-//! A path is looked up beside the file of the data; [`image_files`](super::image_files) says where a line has it. As many placeholders as images have to stand in the text that the
+//! A path is relative to the folder of the data file; [`image_files`](super::image_files) finds it in a line. As many placeholders as images have to stand in the text that the
 //! template writes; each becomes as many tokens as its image has features, and none of these is trained. A row with
 //! images is never cut: a part of an image means nothing.
 //!
@@ -134,7 +134,7 @@ impl Images {
         })
     }
 
-    /// That a row with images needs not be cut.
+    /// Checks that a row with images is short enough without a cut.
     pub fn check_whole(&self, row: &Row, most: Option<usize>) -> Result<(), String> {
         match most.filter(|most| row.ids.len() > *most && !row.pictures.is_empty()) {
             Some(most) => Err(format!(
@@ -146,7 +146,7 @@ impl Images {
         }
     }
 
-    /// What to do about rows with images that have more tokens than `most`.
+    /// Returns a hint about rows with images that have more tokens than `most`.
     pub fn hint(&self, rows: &[&Row], most: usize) -> String {
         let leave_out = "leave such rows out";
         let Rule::Area { factor, least, .. } = self.rule else { return leave_out.into() };
@@ -161,7 +161,9 @@ impl Images {
             true => format!("max_pixels = {area} makes the images small enough"),
             false => {
                 let smallest = least.max(factor * factor);
-                format!("images of {smallest} pixels, the fewest, are too large beside the text: {leave_out}")
+                format!(
+                    "images of {smallest} pixels, the fewest, are too large next to the text: {leave_out}"
+                )
             }
         }
     }

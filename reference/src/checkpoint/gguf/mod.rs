@@ -110,8 +110,8 @@ impl Gguf {
     /// Opens a file. If it is the first part of a split model, this opens the other parts, too.
     ///
     /// Fails where it is missing, cut short, or says something that does not fit it, and where a part of a split model
-    /// is missing or belongs to another model. It stays mapped: whoever changes it meanwhile changes the weights or
-    /// ends the process; replace it by renaming a new one over it instead.
+    /// is missing or belongs to another model. It stays mapped: a program that changes the file changes the weights or
+    /// ends the process; replace a file by renaming a new one over it instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let first = Self::single(path)?;

@@ -130,34 +130,34 @@ pub enum Problem {
     },
     /// A later part of a split model, where the first one is needed.
     LaterPart {
-        /// Its number, from 1.
+        /// The number of the part, from 1.
         part: usize,
-        /// How many parts the model has.
+        /// The number of parts that the model has.
         count: usize,
-        /// What the first part's name ends with.
+        /// The name of the first part.
         first: String,
     },
     /// The first part of a split model has a name that does not lead to the others.
     PartName {
-        /// How many parts the model has.
+        /// The number of parts that the model has.
         count: usize,
-        /// What the name has to end with.
+        /// The end that the name needs.
         need: String,
     },
     /// A part of a split model is missing.
     MissingPart {
-        /// Its number, from 1.
+        /// The number of the part, from 1.
         part: usize,
-        /// How many parts the model has.
+        /// The number of parts that the model has.
         count: usize,
     },
     /// A key that says how a model is split has a value that does not fit.
     Split {
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// The value.
         got: String,
-        /// What it should say.
+        /// The expected value.
         need: String,
     },
     /// A type whose numbers are not read.

@@ -23,7 +23,7 @@ const MOST_PARTS: u64 = u16::MAX as u64;
 
 /// The model whose first part was opened, with its other parts; the same file if the model is not split.
 ///
-/// Fails where the file is a later part, where a part is missing, and where a part says that it is another one.
+/// Fails where the file is a later part, where a part is missing, and where a part says that it is a different one.
 pub(super) fn joined(mut model: Gguf, path: &Path) -> Result<Gguf, Error> {
     let at = |problem: Problem, path: &Path| Error::from(problem).at(path);
     let count = model.count().map_err(|problem| at(problem, path))?;
@@ -54,13 +54,13 @@ pub(super) fn joined(mut model: Gguf, path: &Path) -> Result<Gguf, Error> {
     Ok(model)
 }
 
-/// What the name of a part ends with.
+/// Returns the end of a part's name.
 fn ending(number: usize, count: usize) -> String {
     format!("-{:05}-of-{count:05}.gguf", number + 1)
 }
 
 impl Gguf {
-    /// How many parts the model has; 1 if the file does not say.
+    /// Returns the number of parts that the model has; 1 if the file does not say.
     fn count(&self) -> Result<usize, Problem> {
         let need = || format!("an integer from 0 to {MOST_PARTS}");
         let Some(value) = self.value(COUNT) else { return Ok(1) };
@@ -68,7 +68,7 @@ impl Gguf {
         count.map(|count| count.max(1) as usize).ok_or_else(|| wrong(COUNT, Some(value), need()))
     }
 
-    /// Which part the file is, from 0.
+    /// Returns the number of the part that the file is, from 0.
     fn number(&self, count: usize) -> Result<usize, Problem> {
         let Some(value) = self.value(NUMBER) else { return Ok(0) };
         let number = value.whole().and_then(|number| usize::try_from(number).ok());
@@ -76,7 +76,7 @@ impl Gguf {
         number.filter(|number| *number < count).ok_or_else(|| wrong(NUMBER, Some(value), need()))
     }
 
-    /// That a file is the part that its name says.
+    /// Checks that a file is the part that its name says.
     fn is_part(&self, number: usize, count: usize) -> Result<(), Problem> {
         for (key, need) in [(COUNT, count), (NUMBER, number)] {
             let value = self.value(key);
@@ -100,7 +100,7 @@ impl Gguf {
         Ok(())
     }
 
-    /// That the parts have as many tensors as the first one says.
+    /// Checks that the parts have as many tensors as the first one says.
     fn has_all(&self) -> Result<(), Problem> {
         let (value, need) = (self.value(TENSORS), self.tensors.len());
         match value {
