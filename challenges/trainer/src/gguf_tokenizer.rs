@@ -7,6 +7,13 @@
 //! tokenizer.chat_template                                  -> chat_template.jinja
 //! ```
 //!
+//! Where a key is missing, its value is the one that llama.cpp takes:
+//!
+//! ```text
+//! add_bos_token        true for scores, and for the pattern llama-bpe; else false      add_eos_token    false
+//! add_space_prefix     true for scores                                                 *_token_id       Llama 2's, for scores
+//! ```
+//!
 //! The folder is in the workbook's cache, where nobody else writes, under a name made of what is in it, and written
 //! each time.
 //!
@@ -14,7 +21,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{MAIN_SEPARATOR_STR, Path, PathBuf};
 
 use reference::atomic_write;
 use reference::checkpoint::gguf::{Array, Gguf, Value};
@@ -38,17 +45,48 @@ pub(crate) const PATTERNS: [(&str, &str); 2] = [
 ];
 
 /// The folder whose tokenizer a model has: the model's own, or one made of a GGUF file's keys.
+///
+/// Fails where a GGUF file has no tokenizer.
 pub(crate) fn folder(model: &str) -> Result<PathBuf, Failure> {
     match hub::gguf(model) {
         None => hub::find(model).map_err(Failure::usage),
-        Some(path) => unpacked(path),
+        Some(path) => unpacked(path, false),
     }
 }
 
-/// Writes the files of a GGUF file's tokenizer.
-fn unpacked(path: &Path) -> Result<PathBuf, Failure> {
+/// Returns the folder for a prompt of tokens: it has no `tokenizer.json` if a GGUF file has no tokenizer.
+pub(crate) fn folder_for_ids(model: &str) -> Result<PathBuf, Failure> {
+    hub::gguf(model).map_or_else(|| folder(model), |path| unpacked(path, true))
+}
+
+/// Names the GGUF file in a failure instead of the folder that [`folder`] made from it.
+pub(crate) fn name_file(model: &str, failure: Failure) -> Failure {
+    let (Some(path), Failure::Usage(words)) = (hub::gguf(model), &failure) else { return failure };
+    let Ok(folder) = folder_for_ids(model) else { return failure };
+    let (folder, path) = (folder.display().to_string(), path.display().to_string());
+    if !words.contains(&folder) {
+        return failure;
+    }
+    let template = format!("{path}: tokenizer.chat_template");
+    let names = [
+        ("/chat_template.jinja", template.as_str()),
+        ("/tokenizer.json", &path),
+        ("/tokenizer_config.json", &path),
+        ("/generation_config.json", &path),
+        ("", &path),
+    ];
+    let renamed = |words: String, (name, shown): (&str, &str)| {
+        words.replace(&format!("{folder}{}", name.replace('/', MAIN_SEPARATOR_STR)), shown)
+    };
+    Failure::Usage(names.into_iter().fold(words.clone(), renamed))
+}
+
+/// Writes the files of a GGUF file's tokenizer, which may be missing if only tokens are read.
+fn unpacked(path: &Path, only_ids: bool) -> Result<PathBuf, Failure> {
     let file = Gguf::open(path).map_err(Failure::usage)?;
-    let files = Keys(&file).files().map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
+    let keys = Keys(&file);
+    let files = if only_ids && keys.are_missing() { keys.ends_alone() } else { keys.files() };
+    let files = files.map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
     let mut digest = Sha256::new();
     for (name, text) in &files {
         digest.update(format!("{name}\n{}\n{text}\n", text.len()));
@@ -75,6 +113,24 @@ const UNUSED: i32 = 5;
 /// The pattern of GPT-2 that cuts a text, with digits one by one or not, and those of a regular expression.
 const BYTE_LEVEL: [&str; 2] = ["gpt-2", "smollm"];
 
+/// Names of patterns that are the one of Llama 3.
+const LIKE_LLAMA_3: [&str; 7] = ["llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"];
+
+/// The keys of tokens that end an answer, without their common ending `_token_id`.
+const ENDS: [&str; 3] = ["eos", "eot", "eom"];
+
+/// The numbers and the kinds of Llama 2's special tokens.
+const USUAL: [(&str, usize, i32); 3] = [("unknown", 0, UNKNOWN), ("bos", 1, CONTROL), ("eos", 2, CONTROL)];
+
+/// Keys that change how a text is cut into tokens, and that only other tokenizers have.
+const UNSUPPORTED: [&str; 5] = [
+    "add_sep_token",
+    "remove_extra_whitespaces",
+    "precompiled_charsmap",
+    "normalizer.lowercase",
+    "suppress_tokens",
+];
+
 /// The longest token that is taken apart, in bytes: each place in it is looked at, and both sides are read.
 const LONGEST_TOKEN: usize = 256;
 
@@ -82,8 +138,31 @@ const LONGEST_TOKEN: usize = 256;
 struct Keys<'f>(&'f Gguf);
 
 impl Keys<'_> {
+    /// Whether the file has no tokenizer.
+    fn are_missing(&self) -> bool {
+        let model = self.get("model").and_then(Value::text);
+        self.get("tokens").is_none() && model.is_none_or(|model| ["none", "no_vocab"].contains(&model))
+    }
+
+    /// The tokens that end an answer, of a file without a tokenizer.
+    fn ends_alone(&self) -> Result<Vec<(&'static str, String)>, String> {
+        let mut ends = Vec::new();
+        for key in ENDS {
+            let key = format!("{key}_token_id");
+            let Some(value) = self.get(&key) else { continue };
+            ends.push(value.whole().ok_or_else(|| wrong(&key, Some(value), "the number of a token"))?);
+        }
+        Ok(vec![("generation_config.json", json!({"eos_token_id": ends}).to_string())])
+    }
+
     fn files(&self) -> Result<Vec<(&'static str, String)>, String> {
+        if self.are_missing() {
+            return Err("the file has no tokenizer (tokenizer.ggml.tokens): expected --tokenizer DIR, or \
+                        tokenizer_name_or_path in a config, with a folder that has a tokenizer.json"
+                .into());
+        }
         let tokens = self.tokens()?;
+        self.check_others()?;
         let kinds = self.kinds(tokens.len())?;
         let model = match self.text("model")? {
             "gpt2" => self.byte_level(tokens, &kinds)?,
@@ -140,21 +219,50 @@ impl Keys<'_> {
         }
     }
 
-    /// A token that a key names.
-    fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<&'t str>, String> {
+    /// Returns the token that a key names, or the usual one if the key is missing.
+    fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<(usize, &'t str)>, String> {
+        let usual = self.usual_token(key, tokens)?;
         let key = format!("{key}_token_id");
-        let Some(value) = self.get(&key) else { return Ok(None) };
-        let token = value.whole().and_then(|id| tokens.get(usize::try_from(id).ok()?));
+        let Some(value) = self.get(&key) else { return Ok(usual) };
+        let id = value.whole().and_then(|id| usize::try_from(id).ok());
+        let token = id.and_then(|id| Some((id, tokens.get(id)?.as_str())));
         let need = format!("a number below {}", tokens.len());
-        token.map(|token| Some(token.as_str())).ok_or_else(|| wrong(&key, Some(value), &need))
+        token.map(Some).ok_or_else(|| wrong(&key, Some(value), &need))
+    }
+
+    /// Returns the token of Llama 2, which readers take if the key is missing. It has to be of the same kind as there.
+    fn usual_token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<(usize, &'t str)>, String> {
+        let usual = USUAL.iter().find(|(usual, ..)| *usual == key);
+        let Some((_, id, kind)) = usual.filter(|_| self.is_scored()) else { return Ok(None) };
+        let is_usual = self.kinds(tokens.len())?.get(*id) == Some(kind);
+        Ok(tokens.get(*id).filter(|_| is_usual).map(|token| (*id, token.as_str())))
+    }
+
+    /// Whether tokens are merged by their scores.
+    fn is_scored(&self) -> bool {
+        self.get("model").and_then(Value::text) == Some("llama")
+    }
+
+    /// Checks that keys of other tokenizers ask for nothing.
+    fn check_others(&self) -> Result<(), String> {
+        let is_set = |key: &str| match self.get(key) {
+            None | Some(Value::Bool(false)) => false,
+            Some(Value::Array(array)) => !array.is_empty(),
+            Some(_) => true,
+        };
+        let only_scored = ["add_space_prefix"].into_iter().filter(|_| !self.is_scored());
+        let mut others = UNSUPPORTED.into_iter().chain(only_scored);
+        match others.find(|key| is_set(key)) {
+            Some(key) => Err(wrong(key, self.get(key), "false or no such key, as it is not supported")),
+            None => Ok(()),
+        }
     }
 
     /// The tokens that end an answer: of a text, of a turn and of a message.
     fn ends(&self, tokens: &[String]) -> Result<Vec<u64>, String> {
         let mut ends = Vec::new();
-        for key in ["eos", "eot", "eom"] {
-            self.token(key, tokens)?; // that it is one
-            let id = self.get(&format!("{key}_token_id")).and_then(Value::whole);
+        for key in ENDS {
+            let id = self.token(key, tokens)?.map(|(id, _)| id as u64);
             ends.extend(id.filter(|id| !ends.contains(id)));
         }
         Ok(ends)
@@ -163,7 +271,7 @@ impl Keys<'_> {
     fn named(&self, tokens: &[String]) -> Result<Map<String, Json>, String> {
         let mut all = Map::new();
         for (key, name) in [("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")] {
-            if let Some(token) = self.token(key, tokens)? {
+            if let Some((_, token)) = self.token(key, tokens)? {
                 all.insert(format!("{name}_token"), json!(token));
             }
         }
@@ -179,7 +287,8 @@ impl Keys<'_> {
         let pair = |merge: &String| merge.split_once(' ').map(|(a, b)| json!([a, b]));
         let merges: Option<Vec<Json>> = merges.iter().map(pair).collect();
         let merges = merges.ok_or("tokenizer.ggml.merges: expected two tokens with a space between them")?;
-        let pre = self.text("pre")?;
+        let pre = if self.get("pre").is_none() { "" } else { self.text("pre")? };
+        let pre = if LIKE_LLAMA_3.contains(&pre) { "llama-bpe" } else { pre };
         let bytes = |has_pattern: bool| {
             json!({
                 "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": has_pattern,
@@ -195,8 +304,9 @@ impl Keys<'_> {
             ]}),
             (_, None) => {
                 let known: Vec<&str> = BYTE_LEVEL.into_iter().chain(PATTERNS.map(|(_, name)| name)).collect();
+                let found = if pre.is_empty() { "none".into() } else { format!("{pre:?}") };
                 return Err(format!(
-                    "tokenizer.ggml.pre: expected one of {known:?}, found {pre:?}; --tokenizer DIR names a folder with \
+                    "tokenizer.ggml.pre: expected one of {known:?}, found {found}; --tokenizer DIR names a folder with \
                      a tokenizer.json"
                 ));
             }
@@ -205,9 +315,11 @@ impl Keys<'_> {
             "type": "BPE", "byte_fallback": false, "ignore_merges": pre == "llama-bpe",
             "vocab": vocab(tokens, kinds), "merges": merges,
         });
+        let usual_bos = pre == "llama-bpe";
         self.whole(
             tokens,
             kinds,
+            usual_bos,
             json!({
                 "pre_tokenizer": cut, "decoder": bytes(true), "model": model,
             }),
@@ -255,6 +367,7 @@ impl Keys<'_> {
         self.whole(
             tokens,
             kinds,
+            true,
             json!({
                 "normalizer": {"type": "Sequence", "normalizers": steps},
                 "decoder": {"type": "Sequence", "decoders": decoders},
@@ -263,8 +376,15 @@ impl Keys<'_> {
         )
     }
 
-    /// The rest of a `tokenizer.json`: what is added, and what is put around a text.
-    fn whole(&self, tokens: &[String], kinds: &[i32], mut json: Json) -> Result<Json, String> {
+    /// The rest of a `tokenizer.json`: what is added, and what is put around a text. `usual_bos` says whether the first
+    /// token is put in front of a text where the file does not say.
+    fn whole(
+        &self,
+        tokens: &[String],
+        kinds: &[i32],
+        usual_bos: bool,
+        mut json: Json,
+    ) -> Result<Json, String> {
         let is_added = |kind: i32| [UNKNOWN, CONTROL, ADDED].contains(&kind);
         let added = tokens.iter().zip(kinds).enumerate().filter(|(_, (_, kind))| is_added(**kind));
         let added = added.map(|(id, (token, kind))| {
@@ -275,13 +395,14 @@ impl Keys<'_> {
         });
         json["version"] = json!("1.0");
         json["added_tokens"] = added.collect();
-        let is_scored = self.text("model")? == "llama";
         let mut around = vec![json!({"Sequence": {"id": "A", "type_id": 0}})];
         let mut special = Map::new();
-        for (key, usual, at) in [("bos", is_scored, 0), ("eos", false, 1)] {
-            let Some(token) = self.token(key, tokens)? else { continue };
+        for (key, usual, at) in [("bos", usual_bos, 0), ("eos", false, 1)] {
             if self.is(&format!("add_{key}_token"), usual)? {
-                let id = tokens.iter().position(|own| own == token);
+                let (id, token) = self.token(key, tokens)?.ok_or_else(|| {
+                    let need = "a number, as the token is put around texts (add_";
+                    wrong(&format!("{key}_token_id"), None, &format!("{need}{key}_token)"))
+                })?;
                 around.insert(at * around.len(), json!({"SpecialToken": {"id": token, "type_id": 0}}));
                 special.insert(token.into(), json!({"id": token, "ids": [id], "tokens": [token]}));
             }

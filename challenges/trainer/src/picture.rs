@@ -1,12 +1,15 @@
 //! An image file as red, green and blue: PNG or JPEG, from wherever it came.
 //!
 //! A file is untrusted. What it says of its size is looked at before anything is decoded, so a few bytes that promise a
-//! terabyte are an error and no allocation; a decoder has a bound on what it may take beside; and a JPEG that ends
-//! before its end is refused, where its decoder would go on in grey.
+//! terabyte are an error and no allocation; and a JPEG that ends before its end is refused, where its decoder would go
+//! on in grey. The colour profile and the compressed texts of a PNG, of which a few bytes can become gigabytes, are cut
+//! out before the decoder sees them: nothing of them is used. So memory stays below three times the file, 16 bytes a
+//! pixel and 16 MiB, and the pixels are at most 2^26.
 //!
 //! | file | here | in the original, `load_image` of the `transformers` library |
 //! |---|---|---|
 //! | a camera's orientation | turned | turned: `exif_transpose` |
+//! | a colour profile | left out | left out |
 //! | transparency | left out | left out: `convert("RGB")` |
 //! | a palette, grey, 1 to 8 bits | expanded | expanded |
 //! | 16 bits a colour | refused | cut or clipped, depending on the colours |
@@ -15,6 +18,7 @@
 //!
 //! The bytes of a PNG are the original's. Those of a JPEG differ by a few steps of 255 from decoder to decoder.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -25,8 +29,9 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lim
 /// The longest file that is read, in bytes.
 const LONGEST_FILE: u64 = 256 << 20;
 
-/// What a decoder may take, in bytes: the largest image with transparency, and as much again.
-const DECODER_BYTES: u64 = 8 * LARGEST_AREA as u64;
+/// The bytes that a decoder may take for each pixel, and in addition.
+const PIXEL_BYTES: u64 = 8;
+const OTHER_BYTES: u64 = 16 << 20;
 
 /// Reads an image from a file.
 ///
@@ -50,16 +55,17 @@ pub fn read(path: &Path) -> Result<Image, String> {
 /// Fails where it is neither a PNG nor a JPEG, has an edge of 0 or above 2^24 pixels or an area above 2^26, 16 bits a
 /// colour or four colours; and where it is damaged or ends before its end.
 pub fn decode(bytes: &[u8]) -> Result<Image, String> {
-    let reader =
-        ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| error.to_string())?;
-    match reader.format() {
-        Some(ImageFormat::Png) => {}
-        Some(ImageFormat::Jpeg) => check_jpeg(bytes)?,
+    let format = image::guess_format(bytes).ok();
+    let (bytes, size) = match format {
+        Some(ImageFormat::Png) => png(bytes)?,
+        Some(ImageFormat::Jpeg) => (bytes.into(), jpeg(bytes)?),
         _ => return Err("expected a PNG or a JPEG image, found neither".into()),
-    }
-    let mut reader = reader;
+    };
+    check_size(size)?;
+    let mut reader = ImageReader::new(Cursor::new(bytes));
+    format.into_iter().for_each(|format| reader.set_format(format));
     let mut limits = Limits::default();
-    limits.max_alloc = Some(DECODER_BYTES);
+    limits.max_alloc = Some(PIXEL_BYTES * size.area() as u64 + OTHER_BYTES);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
@@ -91,9 +97,47 @@ fn check_size(size: Size) -> Result<(), String> {
     ))
 }
 
-/// That a JPEG has one colour or three, and that its last scan ends. Source: ITU-T T.81, annex B.
-fn check_jpeg(bytes: &[u8]) -> Result<(), String> {
+/// Chunks of a PNG whose contents are compressed and not used: a colour profile, and texts.
+const UNUSED: [&[u8; 4]; 3] = [b"iCCP", b"zTXt", b"iTXt"];
+
+/// Bytes of a PNG before its first chunk, and of a chunk around its contents: length, name and checksum.
+const PNG_BEGIN: usize = 8;
+const AROUND: usize = 12;
+
+/// A PNG without the chunks that are not used, and its size. Source: the PNG specification, third edition, section 5.
+fn png(bytes: &[u8]) -> Result<(Cow<'_, [u8]>, Size), String> {
     let cut = || "the file ends before the image does".to_owned();
+    let number = |at: usize| {
+        let four: Option<[u8; 4]> = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+        four.map(|four| u32::from_be_bytes(four) as usize).ok_or_else(cut)
+    };
+    if bytes.get(PNG_BEGIN + 4..PNG_BEGIN + 8) != Some(b"IHDR") {
+        return Err("damaged: expected the chunk IHDR first".into());
+    }
+    let size = Size::new(number(PNG_BEGIN + 12)?, number(PNG_BEGIN + 8)?);
+    let (mut kept, mut begin, mut at) = (Vec::new(), 0, PNG_BEGIN); // what is before `begin` is copied
+    while let Some(name) = bytes.get(at + 4..at + 8) {
+        let end = at.saturating_add(AROUND).saturating_add(number(at)?).min(bytes.len());
+        if UNUSED.iter().any(|unused| name == *unused) {
+            kept.extend(&bytes[begin..at]);
+            begin = end;
+        }
+        at = end;
+        if name == b"IEND" {
+            break;
+        }
+    }
+    if begin == 0 {
+        return Ok((bytes.into(), size));
+    }
+    kept.extend(&bytes[begin..]);
+    Ok((kept.into(), size))
+}
+
+/// The size of a JPEG, which has one colour or three, and whose last scan ends. Source: ITU-T T.81, annex B.
+fn jpeg(bytes: &[u8]) -> Result<Size, String> {
+    let cut = || "the file ends before the image does".to_owned();
+    let mut size = None;
     let mut at = 2; // after the start of the image
     loop {
         let marker = *bytes.get(at + 1).ok_or_else(cut)?;
@@ -107,6 +151,8 @@ fn check_jpeg(bytes: &[u8]) -> Result<(), String> {
                 let is_frame = matches!(marker, 0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf);
                 if is_frame {
                     check_colours(*bytes.get(at + 9).ok_or_else(cut)?)?;
+                    let edge = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+                    size = Some(Size::new(edge(at + 5), edge(at + 7)));
                 }
                 at += 2 + usize::from(u16::from_be_bytes([length[0], length[1]])).max(2);
             }
@@ -114,7 +160,11 @@ fn check_jpeg(bytes: &[u8]) -> Result<(), String> {
         }
     }
     let ends = bytes[at..].array_windows().any(|two| *two == [0xff, 0xd9]);
-    if ends { Ok(()) } else { Err(cut()) }
+    match size {
+        _ if !ends => Err(cut()),
+        None => Err("damaged: expected a frame before the first scan".into()),
+        Some(size) => Ok(size),
+    }
 }
 
 fn check_colours(count: u8) -> Result<(), String> {

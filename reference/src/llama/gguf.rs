@@ -14,17 +14,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::config::LARGEST;
+use super::gguf_keys::{FACTORS, Keys};
 use super::weights::{Storage, Storages, StoredInput, TensorSpec, array};
-use super::{Config, Error, Rope, Scaling};
-use crate::checkpoint::gguf::{Endian, Gguf, GgufTensor, TensorType, Value, dequantize};
+use super::{Config, Error};
+use crate::checkpoint::gguf::{Endian, Gguf, GgufTensor, TensorType, dequantize};
 use crate::graph::{Array, Dtype, Real};
-
-/// The one architecture that is read.
-const ARCHITECTURE: &str = "llama";
-
-/// What divides each frequency.
-const FACTORS: &str = "rope_freqs.weight";
 
 /// Names of tensors, in a model and in a file.
 const OUTER: [(&str, &str); 3] = [
@@ -56,8 +50,8 @@ pub(super) struct GgufWeights {
 impl GgufWeights {
     /// Opens a file: its sizes and settings, how its weights are stored, and they themselves.
     ///
-    /// Fails where the file cannot be read, is of another architecture, has a key that makes no sense, lacks a weight,
-    /// or has one that the model has not.
+    /// Fails where the file cannot be read, is of another architecture, has a key that makes no sense or asks for what
+    /// is not computed here, lacks a weight, or has one that the model has not.
     pub fn open(path: &Path) -> Result<(Config, Storages, Self), Error> {
         let file = Gguf::open(path)?;
         Self::of(file).map_err(|fault| fault.at(path))
@@ -151,126 +145,4 @@ fn apart(bytes: &[u8], rows: usize, heads: usize) -> Vec<u8> {
         head * head_dim + 2 * pair + half
     };
     (0..rows).flat_map(|row| &bytes[from(row) * width..][..width]).copied().collect()
-}
-
-/// The keys of a file.
-struct Keys<'f>(&'f Gguf);
-
-impl Keys<'_> {
-    fn config(&self) -> Result<Config, Error> {
-        match self.0.value("general.architecture") {
-            Some(Value::String(name)) if name == ARCHITECTURE => {}
-            got => return Err(wrong("general.architecture", got, &format!("{ARCHITECTURE:?}"))),
-        }
-        let (hidden, heads) = (self.size("embedding_length")?, self.size("attention.head_count")?);
-        let key_heads = self.size_or("attention.head_count_kv", heads)?;
-        if heads % key_heads != 0 {
-            let key = of_model("attention.head_count_kv");
-            return Err(wrong(&key, self.0.value(&key), &format!("a divisor of {heads} heads")));
-        }
-        let head_dim = self.head_dim(hidden, heads)?;
-        let embedding = self.0.tensor("token_embd.weight")?;
-        Ok(Config {
-            vocab: embedding.sizes.get(1).copied().unwrap_or(1),
-            intermediate: self.size("feed_forward_length")?,
-            layers: self.layers()?,
-            positions: self.size("context_length")?,
-            norm_eps: self.positive("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6),
-            rope: self.rope(head_dim)?,
-            tied: self.0.tensor("output.weight").is_err(),
-            quantized: false,
-            classifier: None,
-            images: None,
-            hidden,
-            heads,
-            key_heads,
-            head_dim,
-        })
-    }
-
-    /// As many layers as the file could have tensors of: what lists them believes this number.
-    fn layers(&self) -> Result<usize, Error> {
-        let (layers, most) = (self.size("block_count")?, self.0.tensors().len());
-        let key = of_model("block_count");
-        let need = format!("at most the {most} tensors of the file");
-        if layers <= most { Ok(layers) } else { Err(wrong(&key, self.0.value(&key), &need)) }
-    }
-
-    /// The width of a head, of keys and of values alike, all of it turned.
-    fn head_dim(&self, hidden: usize, heads: usize) -> Result<usize, Error> {
-        let head_dim = self.size_or("attention.key_length", hidden / heads)?;
-        for key in ["attention.value_length", "rope.dimension_count"] {
-            if self.size_or(key, head_dim)? != head_dim {
-                let key = of_model(key);
-                return Err(wrong(&key, self.0.value(&key), &format!("{head_dim}, the width of a key")));
-            }
-        }
-        let is_sound = head_dim > 0 && head_dim % 2 == 0 && heads.saturating_mul(head_dim) <= LARGEST;
-        let key = of_model("attention.key_length");
-        let need = format!("an even width of a head, at most {LARGEST} over {heads} heads");
-        if is_sound { Ok(head_dim) } else { Err(wrong(&key, self.0.value(&key), &need)) }
-    }
-
-    fn rope(&self, head_dim: usize) -> Result<Rope, Error> {
-        let theta = self.positive("rope.freq_base")?.unwrap_or(10_000.0);
-        let key = of_model("rope.scaling.type");
-        let scaling = match self.0.value(&key).map(|value| (value, value.text())) {
-            None | Some((_, Some("none"))) => self.factors(head_dim)?.map_or(Scaling::None, Scaling::Factors),
-            Some((_, Some("linear"))) => {
-                let key = of_model("rope.scaling.factor");
-                let need = || wrong(&key, self.0.value(&key), "a number above 0");
-                Scaling::Linear { factor: self.positive("rope.scaling.factor")?.ok_or_else(need)? }
-            }
-            Some((got, _)) => return Err(wrong(&key, Some(got), "\"none\" or \"linear\"")),
-        };
-        Ok(Rope { theta, scaling })
-    }
-
-    /// What divides each frequency, if the file says so.
-    fn factors(&self, head_dim: usize) -> Result<Option<Vec<f32>>, Error> {
-        let Ok(tensor) = self.0.tensor(FACTORS) else { return Ok(None) };
-        let need = vec![head_dim / 2];
-        if tensor.sizes != need {
-            return Err(Error::Shape { got: tensor.sizes.to_vec(), need }.of(FACTORS));
-        }
-        let factors = dequantize(&tensor).map_err(|fault| Error::from(fault).of(FACTORS))?;
-        match factors.iter().find(|factor| !(factor.is_finite() && **factor > 0.0)) {
-            None => Ok(Some(factors)),
-            Some(factor) => Err(Error::Field {
-                field: FACTORS.into(),
-                got: factor.to_string(),
-                need: "numbers above 0".into(),
-            }),
-        }
-    }
-
-    fn size(&self, key: &str) -> Result<usize, Error> {
-        let (key, need) = (of_model(key), format!("an integer from 1 to {LARGEST}"));
-        let value = self.0.value(&key);
-        let size = value.and_then(Value::whole).filter(|size| (1..=LARGEST as u64).contains(size));
-        size.map(|size| size as usize).ok_or_else(|| wrong(&key, value, &need))
-    }
-
-    fn size_or(&self, key: &str, usual: usize) -> Result<usize, Error> {
-        if self.0.value(&of_model(key)).is_some() { self.size(key) } else { Ok(usual) }
-    }
-
-    fn positive(&self, key: &str) -> Result<Option<f64>, Error> {
-        let key = of_model(key);
-        let Some(value) = self.0.value(&key) else { return Ok(None) };
-        let sound = value.float().filter(|number| number.is_finite() && *number > 0.0);
-        sound.map(Some).ok_or_else(|| wrong(&key, Some(value), "a number above 0"))
-    }
-}
-
-fn of_model(key: &str) -> String {
-    format!("{ARCHITECTURE}.{key}")
-}
-
-fn wrong(key: &str, got: Option<&Value>, need: &str) -> Error {
-    let (field, need) = (key.to_owned(), need.to_owned());
-    match got {
-        None => Error::MissingField { field, need },
-        Some(got) => Error::Field { field, got: got.to_string(), need },
-    }
 }

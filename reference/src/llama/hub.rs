@@ -10,17 +10,22 @@
 
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Error;
 
 /// The folder of a model, given the folder itself or a repository's name, `org/name`.
 ///
-/// Fails where it is neither, and where the repository is not in the cache: then the error gives the command that
+/// Fails where it is neither, where a GGUF file is not there, and where the repository is not in the cache: then the error gives the command that
 /// downloads it.
 pub fn find(model: &str) -> Result<PathBuf, Error> {
-    if Path::new(model).is_dir() {
+    let path = Path::new(model);
+    if path.is_dir() {
         return Ok(model.into());
+    }
+    if is_gguf(path) && !path.exists() {
+        return Err(Error::Open { source: io::ErrorKind::NotFound.into() }.at(path));
     }
     find_in(&cache(), model)
 }
@@ -28,8 +33,12 @@ pub fn find(model: &str) -> Result<PathBuf, Error> {
 /// A GGUF file, if that is what was given: a file whose name ends so.
 pub fn gguf(model: &str) -> Option<&Path> {
     let path = Path::new(model);
-    let ends_so = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
-    (ends_so && path.is_file()).then_some(path)
+    (is_gguf(path) && path.is_file()).then_some(path)
+}
+
+/// Whether a name is that of a GGUF file.
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
 }
 
 /// The folder of a repository in a given cache.

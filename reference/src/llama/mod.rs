@@ -22,6 +22,7 @@ mod decode;
 mod error;
 mod fields;
 mod gguf;
+mod gguf_keys;
 pub mod hub;
 mod images;
 mod model;

@@ -14,6 +14,7 @@ mod collate;
 mod error;
 mod model;
 mod patches;
+mod processor;
 mod resample;
 mod size;
 mod tower;

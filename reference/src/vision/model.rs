@@ -6,11 +6,10 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::patches::{COLOURS, Cut, Grid, Normalization};
 use super::tower::{Clip, Qwen, Writer};
-use super::{Placeholders, Rule};
+use super::{Placeholders, Rule, processor};
 use crate::checkpoint::Checkpoint;
 use crate::graph::interpret::Values;
 use crate::graph::{self, Array, Builder, Dtype, Graph, Real, interpret};
@@ -43,9 +42,6 @@ pub struct Vision {
 /// No tower comes near: what is larger is a damaged file.
 const LARGEST: usize = 1 << 20;
 
-/// The areas in pixels that Qwen2-VL's processor asks for where no file does: at least 4 tokens, at most 1280.
-const AREAS: [usize; 2] = [56 * 56, 28 * 28 * 1280];
-
 impl Tower {
     /// Every weight that is read, with its dimensions.
     pub fn weights(&self) -> Vec<(String, Vec<usize>)> {
@@ -68,10 +64,11 @@ impl Tower {
 
 impl Vision {
     /// Opens a folder with a `config.json` and safetensors files, or a repository in the local cache
-    /// ([`hub::find`]). Sizes of images are those of `preprocessor_config.json`, where the folder has one.
+    /// ([`hub::find`]). Sizes of images are those of `processor_config.json` or `preprocessor_config.json`, where the
+    /// folder has one.
     ///
-    /// Fails where a file is missing or no JSON, where a field is missing or makes no sense, where the model reads no
-    /// images or has another tower, and where a weight is missing or has another shape or type.
+    /// Fails where a file is missing or no JSON, where a field is missing, makes no sense or asks for what is not done
+    /// here, where the model reads no images or has another tower, and where a weight is missing or has another shape or type.
     pub fn open(model: &str) -> Result<Self, Error> {
         let folder = hub::find(model)?;
         let config = folder.join("config.json");
@@ -80,7 +77,7 @@ impl Vision {
         let file = Fields::read(&config);
         let read = file.and_then(|file| read(&file, language.hidden, &checkpoint));
         let (tower, placeholders) = read.map_err(|fault| fault.at(&config))?;
-        let (rule, normalization) = processor(&folder.join("preprocessor_config.json"), &tower)?;
+        let (rule, normalization) = processor::read(&folder, &tower)?;
         let mut weights = BTreeMap::new();
         for (name, shape) in tower.weights() {
             let dtype = stored(&checkpoint, &name, &shape).map_err(|fault| fault.of(&name))?;
@@ -210,47 +207,4 @@ fn stored(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Dtype,
     }
     let float = Dtype::of_file(tensor.dtype).filter(|dtype| dtype.is_float());
     float.ok_or_else(|| Error::Dtype { got: tensor.dtype.to_string(), need: "F32, F16 or BF16" })
-}
-
-/// How images are sized and made floats: by the processor's file, or as its class does where there is none.
-fn processor(path: &Path, tower: &Tower) -> Result<(Rule, Normalization), Error> {
-    let fields = if path.exists() { Some(Fields::read(path).map_err(|fault| fault.at(path))?) } else { None };
-    let read = |fields: Option<&Fields>| Ok((rule(fields, tower)?, normalization(fields)?));
-    read(fields.as_ref()).map_err(|fault: Error| fault.at(path))
-}
-
-/// Areas stand under `min_pixels` and `max_pixels`, or in `size` under names that once were those of edges.
-fn rule(fields: Option<&Fields>, tower: &Tower) -> Result<Rule, Error> {
-    let Tower::Qwen(Qwen { cut, .. }) = tower else {
-        let Tower::Clip(Clip { edge, .. }) = tower else { unreachable!("there are two towers") };
-        return Ok(Rule::Crop { edge: *edge });
-    };
-    let area = |old: &str, new: &str| -> Result<Option<usize>, Error> {
-        let Some(fields) = fields else { return Ok(None) };
-        match fields.size(old, usize::MAX)? {
-            None => fields.object("size")?.map_or(Ok(None), |size| size.size(new, usize::MAX)),
-            area => Ok(area),
-        }
-    };
-    let least = area("min_pixels", "shortest_edge")?.unwrap_or(AREAS[0]);
-    let most = area("max_pixels", "longest_edge")?.unwrap_or(AREAS[1]);
-    Ok(Rule::Area { factor: cut.patch * cut.merge, least, most })
-}
-
-fn normalization(fields: Option<&Fields>) -> Result<Normalization, Error> {
-    let Some(fields) = fields else { return Ok(Normalization::CLIP) };
-    let three = |name: &str, usual: [f64; COLOURS]| match fields.get(name) {
-        None => Ok(usual),
-        Some(value) => {
-            let numbers = value
-                .as_array()
-                .map(|all| all.iter().filter_map(serde_json::Value::as_f64).collect::<Vec<_>>());
-            let three = numbers.and_then(|numbers| <[f64; COLOURS]>::try_from(numbers).ok());
-            let sound = three
-                .filter(|three| three.iter().all(|x| x.is_finite() && (name == "image_mean" || *x > 0.0)));
-            sound.ok_or_else(|| fields.wrong(name, "three numbers, deviations above 0"))
-        }
-    };
-    let Normalization { mean, std } = Normalization::CLIP;
-    Ok(Normalization { mean: three("image_mean", mean)?, std: three("image_std", std)? })
 }

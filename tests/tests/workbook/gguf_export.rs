@@ -1,7 +1,9 @@
 //! `export --gguf`: every tensor is the checkpoint's, the keys are its settings and its tokenizer's, the format's public
 //! package reads the same, and what is refused by name.
 
+mod keys;
 mod read;
+mod split;
 mod tokenizer;
 
 use std::collections::BTreeMap;

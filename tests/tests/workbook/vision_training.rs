@@ -2,6 +2,10 @@
 //! `tests/peers/vision_transformers.py`), image files as Pillow reads them (`vision_pillow.json`, by
 //! `tests/peers/vision_pillow.py`), runs that go on, and what is refused by name.
 
+mod bombs;
+mod lines;
+mod processor;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

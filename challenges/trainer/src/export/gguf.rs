@@ -69,6 +69,10 @@ impl From<Stored> for TensorType {
 
 /// Runs `export --gguf`.
 pub(super) fn run(export: &Export) -> Result<u8, Failure> {
+    exported(export).map_err(|failure| gguf_tokenizer::name_file(&export.model, failure))
+}
+
+fn exported(export: &Export) -> Result<u8, Failure> {
     let flags = &export.gguf;
     is_free(&export.into, flags.overwrite)?;
     let folder = gguf_tokenizer::folder(&export.model)?;

@@ -101,6 +101,10 @@ const SLOTS: usize = 64;
 
 /// Runs `generate`.
 pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure> {
+    generated(options, generate).map_err(|failure| gguf_tokenizer::name_file(&generate.model, failure))
+}
+
+fn generated(options: &Options, generate: &Generate) -> Result<u8, Failure> {
     options.writes_elsewhere(&generate.prompt.files())?;
     let model = Llama::open(&generate.model).map_err(Failure::usage)?;
     if model.config.classifier.is_some() {
@@ -109,7 +113,10 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
             "{name}: expected a model that predicts the next token, found a classifier"
         )));
     }
-    let own = || gguf_tokenizer::folder(&generate.model);
+    let own = || match generate.prompt.is_ids() {
+        true => gguf_tokenizer::folder_for_ids(&generate.model),
+        false => gguf_tokenizer::folder(&generate.model),
+    };
     let (folder, tokenizer) = match (&generate.tokenizer, hub::gguf(&generate.model)) {
         (Some(given), Some(_)) => (given.clone(), given.clone()),
         (Some(given), None) => (own()?, given.clone()),

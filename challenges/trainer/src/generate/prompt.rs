@@ -12,6 +12,7 @@ use crate::decoder::stops;
 use crate::output::Failure;
 use crate::template::json_of;
 use crate::train::data::Encoder;
+use crate::train::image_files::parts_of;
 
 /// One of three ways to give a prompt.
 #[derive(Debug, Args)]
@@ -31,6 +32,11 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// Whether tokens are given.
+    pub fn is_ids(&self) -> bool {
+        self.ids.is_some()
+    }
+
     /// The files that are read.
     pub fn files(&self) -> Vec<&Path> {
         [&self.messages, &self.tools].into_iter().flatten().map(PathBuf::as_path).collect()
@@ -162,5 +168,11 @@ fn conversation(file: &Path, tools: Option<&Path>) -> Result<Conversation, Failu
         },
     };
     let messages = list(messages, "messages", file)?;
+    let images =
+        parts_of(&messages).map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
+    if !images.is_empty() {
+        let reason = "expected messages of texts alone, as generate reads no images, found";
+        return Err(Failure::Usage(format!("{}: {reason} {}", file.display(), images.len())));
+    }
     Ok(Conversation { messages, tools, add_generation_prompt: true, ..Conversation::default() })
 }

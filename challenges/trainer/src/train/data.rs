@@ -41,6 +41,7 @@ use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
+use super::image_files;
 use super::images::{Images, Picture};
 use super::labels::{Labels, Target};
 use super::objective::Judgement;
@@ -156,17 +157,6 @@ impl Row {
         longer
     }
 
-    /// That a row with images needs not be cut.
-    fn check_whole(&self, most: Option<usize>) -> Result<(), String> {
-        match most.filter(|most| self.ids.len() > *most && !self.pictures.is_empty()) {
-            Some(most) => Err(format!(
-                "expected at most {most} tokens (max_length) in a row with images, which is not cut, found {}",
-                self.ids.len()
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// Rows one after the other, as the documents of one.
     fn joined(rows: &[&Row]) -> Self {
         Self {
@@ -252,9 +242,12 @@ impl<'i> Encoder<'i> {
     pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
         self.read(file, |data, object| {
             let mut row = self.row(&object)?;
-            if let Some(images) = self.images {
-                row = images.expanded(row, &object, file.parent().unwrap_or(Path::new("")))?;
-                row.check_whole(most)?;
+            match self.images {
+                Some(images) => {
+                    row = images.expanded(row, &object, file.parent().unwrap_or(Path::new("")))?;
+                    images.check_whole(&row, most)?;
+                }
+                None => image_files::check_none(&object)?,
             }
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
             self.labels.iter().for_each(|labels| row.answer_from(labels.pad));
@@ -541,10 +534,17 @@ impl Config {
             Some(goal) => encoder.examples(Path::new(file), &goal, self, most)?,
             None => encoder.rows(Path::new(file), most)?,
         };
+        let longer = data.rows.iter().filter(|row| row.ids.len() > context);
+        let seen: Vec<&Row> = longer.filter(|row| !row.pictures.is_empty()).collect();
         match data.longest() {
-            longest if longest > context => Err(Failure::Usage(format!(
-                "{file}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it"
-            ))),
+            longest if longest > context => {
+                let cut = || format!("max_length = {context} cuts it");
+                let images = encoder.images.filter(|_| !seen.is_empty());
+                let hint = images.map_or_else(cut, |images| images.hint(&seen, context));
+                Err(Failure::Usage(format!(
+                    "{file}: a row has {longest} tokens, the model's context {context}; {hint}"
+                )))
+            }
             _ if self.packing => {
                 let most = self.max_length.0.map_or(context, |most| context.min(most as usize));
                 Ok(Dataset { rows: packed(data.rows.iter().collect(), most), ..data })

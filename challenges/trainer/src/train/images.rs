@@ -7,7 +7,7 @@
 //! for a micro-batch     file -> pixels -> size, patches -> tower -> features   beside its rows
 //! ```
 //!
-//! A path is looked up beside the file of the data. As many placeholders as images have to stand in the text that the
+//! A path is relative to the folder of the data file; [`image_files`](super::image_files) finds it in a line. As many placeholders as images have to stand in the text that the
 //! template writes; each becomes as many tokens as its image has features, and none of these is trained. A row with
 //! images is never cut: a part of an image means nothing.
 //!
@@ -15,8 +15,7 @@
 //! image is read again for each micro-batch that has it: features of all images of a data set can be larger than the
 //! set.
 //!
-//! Sources: the vision datasets of the `trl` library, 1.16, whose keys `images` and `image` these are; the processors
-//! that [`challenges::issues::vision`] names.
+//! Source: the processors that [`challenges::issues::vision`] names.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,7 +29,8 @@ use serde_json::{Map, Value as Json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Config, Objective, Task};
-use super::data::{Row, given};
+use super::data::Row;
+use super::image_files::paths;
 use crate::output::Failure;
 use crate::picture;
 
@@ -134,6 +134,40 @@ impl Images {
         })
     }
 
+    /// Checks that a row with images is short enough without a cut.
+    pub fn check_whole(&self, row: &Row, most: Option<usize>) -> Result<(), String> {
+        match most.filter(|most| row.ids.len() > *most && !row.pictures.is_empty()) {
+            Some(most) => Err(format!(
+                "expected at most {most} tokens (max_length) in a row with images, which is not cut, found {}; {}",
+                row.ids.len(),
+                self.hint(&[row], most)
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a hint about rows with images that have more tokens than `most`.
+    pub fn hint(&self, rows: &[&Row], most: usize) -> String {
+        let leave_out = "leave such rows out";
+        let Rule::Area { factor, least, .. } = self.rule else { return leave_out.into() };
+        // an image has a token for each square of the factor, so at most the area over that of the square
+        let fitting = |row: &&Row| {
+            let seen: usize = row.pictures.iter().map(|picture| picture.tokens.len()).sum();
+            let each = most.saturating_sub(row.ids.len() - seen) / row.pictures.len().max(1);
+            each.saturating_mul(factor * factor)
+        };
+        let area = rows.iter().map(fitting).min().unwrap_or(0);
+        match area >= least.max(factor * factor) {
+            true => format!("max_pixels = {area} makes the images small enough"),
+            false => {
+                let smallest = least.max(factor * factor);
+                format!(
+                    "images of {smallest} pixels, the fewest, are too large next to the text: {leave_out}"
+                )
+            }
+        }
+    }
+
     /// The pixels of a file as the tower gets them.
     fn prepared(&self, path: &Path) -> Result<Prepared, String> {
         let named = |error: String| format!("{}: {error}", path.display());
@@ -156,27 +190,6 @@ impl Images {
         }
         Ok(Prepared { pixels, grid, digest: hasher.finalize().into() })
     }
-}
-
-/// The files of a line's images.
-fn paths(object: &Map<String, Json>) -> Result<Vec<&str>, String> {
-    let all = match (given(object, "images"), given(object, "image")) {
-        (None, None) => return Ok(Vec::new()),
-        (Some(_), Some(_)) => return Err("expected images or image, found both".into()),
-        (Some(Json::Array(all)), None) => all.iter().collect(),
-        (Some(_), None) => return Err("images: expected a list of files".into()),
-        (None, Some(one)) => vec![one],
-    };
-    all.into_iter().map(path).collect()
-}
-
-/// A file, as a text or as what tables of images have.
-fn path(value: &Json) -> Result<&str, String> {
-    let path = match value {
-        Json::Object(file) => file.get("path").and_then(Json::as_str),
-        other => other.as_str(),
-    };
-    path.ok_or_else(|| format!("images: expected the path of a file, found {value}"))
 }
 
 /// What a config may not ask for beside images.

@@ -13,6 +13,7 @@ pub mod data;
 mod digest;
 mod example;
 mod identity;
+pub(crate) mod image_files;
 mod images;
 mod labels;
 mod layout;
@@ -42,6 +43,7 @@ use reference::llama::{self, Llama, Spec};
 use reference::lora::Adapter;
 use serde_json::Value as Json;
 
+use crate::gguf_tokenizer;
 use crate::output::{Failure, print, warn};
 use batches::Batches;
 use data::Dataset;
@@ -99,7 +101,8 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
-    fit(&config, peak, &mut |_, _| Ok(String::new()))
+    let ran = fit(&config, peak, &mut |_, _| Ok(String::new()));
+    ran.map_err(|failure| gguf_tokenizer::name_file(&config.model_name_or_path, failure))
 }
 
 /// What is called with the step and the folder of each checkpoint that was written; what it answers is printed.

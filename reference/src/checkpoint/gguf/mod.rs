@@ -20,6 +20,7 @@ mod cursor;
 mod dequantize;
 mod problem;
 mod quantize;
+mod split;
 mod tensor_type;
 mod value;
 mod write;
@@ -60,16 +61,22 @@ pub enum Endian {
     Big,
 }
 
-/// A GGUF file, mapped.
+/// A GGUF file, mapped; or the parts of a split model, whose keys are those of the first part.
 pub struct Gguf {
-    file: Bytes,
+    parts: Vec<Part>,
     version: u32,
-    endian: Endian,
     alignment: usize,
     data: usize, // where it begins
     keys: Vec<(String, Value)>,
     tensors: Vec<Info>,
+    part_of: Vec<usize>, // the part that holds each tensor
     by_name: HashMap<String, usize>,
+}
+
+/// One file.
+struct Part {
+    file: Bytes,
+    endian: Endian,
 }
 
 /// A tensor's entry.
@@ -81,7 +88,7 @@ pub struct Info {
     pub ty: TensorType,
     /// Its sizes, the one that runs fastest first.
     pub sizes: Vec<usize>,
-    /// Bytes of the file.
+    /// Bytes of the file; in a split model, of the part that holds it.
     pub bytes: Range<usize>,
 }
 
@@ -100,16 +107,22 @@ pub struct GgufTensor<'a> {
 }
 
 impl Gguf {
-    /// Opens a file.
+    /// Opens a file. If it is the first part of a split model, this opens the other parts, too.
     ///
-    /// Fails where it is missing, cut short, or says something that does not fit it. It stays mapped: whoever changes
-    /// it meanwhile changes the weights or ends the process; replace it by renaming a new one over it instead.
+    /// Fails where it is missing, cut short, or says something that does not fit it, and where a part of a split model
+    /// is missing or belongs to another model. It stays mapped: a program that changes the file changes the weights or
+    /// ends the process; replace a file by renaming a new one over it instead.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
+        let first = Self::single(path)?;
+        split::joined(first, path)
+    }
+
+    fn single(path: &Path) -> Result<Self, Error> {
         Bytes::map(path).and_then(Self::of).map_err(|fault| fault.at(path))
     }
 
-    /// Reads a file that is in memory already.
+    /// Reads one file that is in memory already. A part of a split model stays alone.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
         Self::of(Bytes::Owned(bytes))
     }
@@ -121,7 +134,7 @@ impl Gguf {
 
     /// The order of its numbers' bytes.
     pub fn endian(&self) -> Endian {
-        self.endian
+        self.parts[0].endian
     }
 
     /// What offsets are multiples of, in bytes.
@@ -153,7 +166,8 @@ impl Gguf {
     pub fn tensor(&self, name: &str) -> Result<GgufTensor<'_>, Error> {
         let number = self.by_name.get(name).ok_or_else(|| Error::MissingTensor.of(name))?;
         let Info { ty, sizes, bytes, .. } = &self.tensors[*number];
-        Ok(GgufTensor { ty: *ty, sizes, bytes: &self.file.as_slice()[bytes.clone()], endian: self.endian })
+        let Part { file, endian } = &self.parts[self.part_of[*number]];
+        Ok(GgufTensor { ty: *ty, sizes, bytes: &file.as_slice()[bytes.clone()], endian: *endian })
     }
 }
 
@@ -168,7 +182,8 @@ impl Gguf {
         let (endian, data) = (cursor.endian(), cursor.at().next_multiple_of(alignment));
         let by_name = tensors.iter().enumerate().map(|(number, info)| (info.name.clone(), number)).collect();
         place(&mut tensors, data, alignment, file.as_slice().len())?;
-        Ok(Self { file, version, endian, alignment, data, keys, tensors, by_name })
+        let (parts, part_of) = (vec![Part { file, endian }], vec![0; tensors.len()]);
+        Ok(Self { parts, version, alignment, data, keys, tensors, part_of, by_name })
     }
 }
 

@@ -128,6 +128,38 @@ pub enum Problem {
         /// Where the other ends, counted from the data.
         end: usize,
     },
+    /// A later part of a split model, where the first one is needed.
+    LaterPart {
+        /// The number of the part, from 1.
+        part: usize,
+        /// The number of parts that the model has.
+        count: usize,
+        /// The name of the first part.
+        first: String,
+    },
+    /// The first part of a split model has a name that does not lead to the others.
+    PartName {
+        /// The number of parts that the model has.
+        count: usize,
+        /// The end that the name needs.
+        need: String,
+    },
+    /// A part of a split model is missing.
+    MissingPart {
+        /// The number of the part, from 1.
+        part: usize,
+        /// The number of parts that the model has.
+        count: usize,
+    },
+    /// A key that says how a model is split has a value that does not fit.
+    Split {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        got: String,
+        /// The expected value.
+        need: String,
+    },
     /// A type whose numbers are not read.
     NotRead {
         /// The type.
@@ -206,6 +238,18 @@ impl fmt::Display for Problem {
             Problem::Overlap { other, end } => {
                 write!(f, "its data begins before that of `{other}` ends, at byte {end} of the data")
             }
+            Problem::LaterPart { part, count, first } => {
+                write!(f, "it is part {part} of {count} of a split model: give the first part, `{first}`")
+            }
+            Problem::PartName { count, need } => {
+                write!(f, "it is part 1 of {count} of a split model: expected a name that ends with `{need}`")
+            }
+            Problem::MissingPart { part, count } => write!(
+                f,
+                "part {part} of {count} of a split model: there is no such file; put it into the folder of the first \
+                 part"
+            ),
+            Problem::Split { key, got, need } => write!(f, "key `{key}`: expected {need}, found {got}"),
             Problem::NotRead { ty } => write!(f, "tensors of type {ty} are not read"),
             Problem::NotWritten { ty } => {
                 write!(f, "expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1 to be written, found {ty}")

@@ -278,7 +278,17 @@ impl fmt::Display for Value {
         match self {
             Value::Array(array) => write!(f, "{} items of type {:?}", array.len(), array.ty()),
             Value::String(text) => write!(f, "{text:?}"),
-            other => write!(f, "{other:?}"),
+            Value::U8(x) => x.fmt(f),
+            Value::I8(x) => x.fmt(f),
+            Value::U16(x) => x.fmt(f),
+            Value::I16(x) => x.fmt(f),
+            Value::U32(x) => x.fmt(f),
+            Value::I32(x) => x.fmt(f),
+            Value::F32(x) => x.fmt(f),
+            Value::Bool(x) => x.fmt(f),
+            Value::U64(x) => x.fmt(f),
+            Value::I64(x) => x.fmt(f),
+            Value::F64(x) => x.fmt(f),
         }
     }
 }

@@ -84,7 +84,7 @@ fn a_file_is_trained_beside_as_its_checkpoint_is() {
 }
 
 /// A file of a small Llama, with one key or tensor changed.
-fn changed(change: impl FnOnce(&mut Vec<(String, Value)>, &mut Vec<Content>)) -> Vec<u8> {
+pub(super) fn changed(change: impl FnOnce(&mut Vec<(String, Value)>, &mut Vec<Content>)) -> Vec<u8> {
     let size = |key: &str, size: u32| (format!("llama.{key}"), Value::U32(size));
     let mut keys = vec![
         ("general.architecture".to_owned(), Value::String("llama".into())),
