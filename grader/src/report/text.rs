@@ -148,6 +148,7 @@ fn header(paper: &mut Paper, card: &Scorecard, ran: &str) {
 fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Option<&Before>) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
+        let before = before.filter(|_| super::not_run(challenge));
         let line = before.map_or(line, |before| format!("{}, not run now", before.message));
         return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }

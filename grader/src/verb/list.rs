@@ -13,7 +13,7 @@ use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
 use crate::report::{self, Before};
 use crate::rubric::{RUBRICS, possible};
-use crate::scorecard::{Outcome, Scorecard};
+use crate::scorecard::{Challenge, Outcome, Scorecard};
 use crate::stub::{self, Language, Step, code_hash};
 use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
@@ -119,14 +119,17 @@ pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     hanging(&format!("{lead}: "), rest)
 }
 
-/// What the challenges that a scorecard leaves out got before.
+/// The earlier points of what a scorecard leaves out: of challenges that were not run, and of the parts that were not
+/// run of a challenge that was.
 pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     let progress = Progress::load(workbook);
     let places: Vec<Entry> = courses::exercises().map(|course| place(workbook, course, &progress)).collect();
-    let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
-    let scored = idle.filter_map(|challenge| {
+    let has_checks = |challenge: &&Challenge| report::not_run(challenge) || !challenge.checks.is_empty();
+    let scored = card.challenges.iter().filter(has_checks).filter_map(|challenge| {
+        let ran = parts_that_ran(challenge);
         let scored: Vec<_> = best(&challenge.name, &places)
             .into_iter()
+            .filter(|place| !ran.contains(&place.course.part))
             .filter_map(|place| Some((place.standing.points?, points(place)?)))
             .collect();
         let message: Vec<&str> = scored.iter().map(|(_, message)| message.as_str()).collect();
@@ -138,6 +141,14 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
         })
     });
     scored.collect()
+}
+
+/// The parts of a challenge that a scorecard's run covered; none if the challenge was not run.
+fn parts_that_ran(challenge: &Challenge) -> Vec<Option<&'static str>> {
+    if report::not_run(challenge) {
+        return Vec::new();
+    }
+    courses::that_ran(challenge).into_iter().map(|(course, _)| course.part).collect()
 }
 
 fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Entry<'a> {
