@@ -630,6 +630,17 @@ mod tests {
     }
 
     #[test]
+    fn the_other_parts_of_a_challenge_count_in_the_running_total() {
+        let mut card = fixture::solved();
+        card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
+        let name = card.challenges[0].name.clone();
+        let before = [Before { name, points: 3, message: "3 of 14 points at 10:42 UTC".into() }];
+        let text = render_after(&card, Options::default(), &before);
+        assert!(text.contains("so far   16 of 55 with what was scored before"), "{text}");
+        assert!(!text.contains("not run now"), "the challenge was run: {text}");
+    }
+
+    #[test]
     fn nothing_hostile_reaches_the_terminal() {
         let card = fixture::half_done();
         let text = plain(&card, 80);

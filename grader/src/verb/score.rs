@@ -6,14 +6,14 @@ use std::path::Path;
 use reference::atomic_write;
 use reference::clean::clean;
 
-use crate::course::Course;
+use crate::course::{Backend, Course};
 use crate::courses::{self, Supplied};
 use crate::gather::{Effort, Item};
 use crate::live::Live;
-use crate::options::{Failure, Options};
+use crate::options::{Failure, Options, named};
 use crate::progress::Progress;
 use crate::report::{self, Before, text};
-use crate::rubric::RUBRICS;
+use crate::rubric::{RUBRICS, Rubric};
 use crate::score::{Attempt, Device, Plan, RunError, Scope, exit_code, has_items, run_printing, run_with};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{output, print, warn, width};
@@ -209,19 +209,16 @@ fn capped(text: &str) -> String {
 /// The published scheme.
 pub(crate) fn rubric(options: &Options, challenges: &[String]) -> Result<u8, Failure> {
     options.writes_elsewhere(&[])?;
-    let mut text = String::new();
-    for rubric in &RUBRICS {
-        let asked = challenges.is_empty()
-            || challenges
-                .iter()
-                .any(|name| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
-        if asked {
-            text.push_str(&rubric.to_string());
-        }
+    let is_called = |rubric: &Rubric, name: &String| {
+        rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase()
+    };
+    if let Some(name) = challenges.iter().find(|name| !RUBRICS.iter().any(|rubric| is_called(rubric, name))) {
+        let unknown = || Failure::Usage(format!("{name:?} is a part of a challenge, expected a challenge"));
+        return Err(named(name, Backend::Cpu).err().unwrap_or_else(unknown));
     }
-    if text.is_empty() {
-        return Err(Failure::Usage(format!("no challenge is called {}", challenges.join(", "))));
-    }
+    let is_asked =
+        |rubric: &&Rubric| challenges.is_empty() || challenges.iter().any(|name| is_called(rubric, name));
+    let text: String = RUBRICS.iter().filter(is_asked).map(ToString::to_string).collect();
     match &options.output {
         Some(path) => write(path, &text)?,
         None => print(&text),

@@ -256,7 +256,22 @@ fn wrong<T: Read>(key: &str, value: &Value) -> String {
         }
         _ => "",
     };
-    format!("{key}: expected {}, found {value}{hint}", T::need_of(value))
+    format!("{key}: expected {}, found {}{hint}", T::need_of(value), shown(value))
+}
+
+/// The most characters of a value that an error shows.
+const MOST_SHOWN: usize = 100;
+
+/// A value as an error shows it: short.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Float(number) if number.is_finite() && number.abs() >= 1e16 => format!("{number:e}"),
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
+    }
 }
 
 /// The most edits between a misspelt key and the key that an error suggests for it.
@@ -356,3 +371,6 @@ impl Config {
         self.entries().into_iter().zip(KEYS).map(entry).collect::<Vec<_>>().join("\n")
     }
 }
+
+#[cfg(test)]
+mod tests;
