@@ -64,7 +64,7 @@ pub(crate) fn opened(which: Which) -> Result<Box<dyn Device>, Failure> {
 }
 
 /// Prints a message on standard error, without control characters that it may quote from a file. A message that cannot
-/// be written is lost: there is no other place for it.
+/// be written is lost.
 pub(crate) fn warn(message: &str) {
     let _ = writeln!(io::stderr(), "warpbook: {}", clean(message));
 }

@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_parts_of_a_challenge_count_in_the_running_total() {
+    fn other_parts_count_in_the_running_total() {
         let mut card = fixture::solved();
         card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
         let name = card.challenges[0].name.clone();

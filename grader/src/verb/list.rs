@@ -344,14 +344,14 @@ mod tests {
     /// As after `score vision` and then `score attention`.
     #[test]
     fn parts_that_did_not_run_keep_their_points() {
-        let folder = std::env::temp_dir().join(format!("warpbook-parts-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
         let standing = r#"{"code": "c", "points": 3, "checks": [], "passed": {"D.1": 1}}"#;
         let parts = ["issues.vision", "issues.attention", "graph"];
         let known = parts.map(|part| format!("{part:?}: {standing}")).join(", ");
         let progress = format!(r#"{{"challenges": {{{known}}}, "hints": {{}}}}"#);
-        std::fs::create_dir_all(folder.join(".warpbook")).expect("a folder");
-        std::fs::write(folder.join(".warpbook/progress.json"), progress).expect("it can be written");
-        let workbook = Workbook::at(&folder);
+        std::fs::create_dir_all(folder.path().join(".warpbook")).expect("a folder");
+        std::fs::write(folder.path().join(".warpbook/progress.json"), progress).expect("it can be written");
+        let workbook = Workbook::at(folder.path());
         let mut card = fixture::solved();
         card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
         let of = |card: &Scorecard| {
@@ -363,6 +363,5 @@ mod tests {
         let (outcome, detail, replay) = (Outcome::Passed, String::new(), String::new());
         card.challenges[3].checks = vec![Check { name: format!("{step}/x"), outcome, detail, replay }];
         assert_eq!(of(&card), [("graph".to_owned(), 3), ("issues".to_owned(), 3)], "vision's");
-        std::fs::remove_dir_all(&folder).expect("it can be removed");
     }
 }

@@ -254,7 +254,7 @@ fn rope(fields: &Fields, positions: usize) -> Result<Rope, Error> {
 /// The sizes of the parts of a head that turn with the frame, the row and the column of a token.
 pub(super) const SECTIONS: &str = "mrope_section";
 
-/// What one of the two objects says, next to the fields around it.
+/// The rotary embedding that one of the two objects and the fields around it describe.
 fn rope_of(object: &Fields, fields: &Fields, positions: usize) -> Result<Rope, Error> {
     let theta = object.positive("rope_theta")?.or(fields.positive("rope_theta")?).unwrap_or(THETA);
     object.only_number("partial_rotary_factor", 1.0)?;

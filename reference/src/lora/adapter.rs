@@ -62,7 +62,7 @@ impl Adapter {
         }
     }
 
-    /// The same, with a note for its file about whether it is trained next to weights in NF4.
+    /// Sets whether its file says that it is trained next to weights in NF4.
     #[must_use]
     pub fn on_nf4(self, is_on_nf4: bool) -> Self {
         Self { is_on_nf4, ..self }

@@ -21,7 +21,7 @@ fn grader(arguments: &[&str]) -> Ran {
 
 /// `--json` has no value: a file after it is taken for a challenge.
 #[test]
-fn a_file_after_json_is_an_error_with_a_hint() {
+fn a_file_after_json_is_an_error() {
     for verb in ["score", "test", "bench", "list", "hint", "watch", "rubric"] {
         for name in ["/tmp/x/score.json", "score.json", "D:\\x\\score.v2.json", "./out"] {
             let ran = grader(&[verb, "--json", name]);

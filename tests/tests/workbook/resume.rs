@@ -84,7 +84,7 @@ fn an_adapter_without_checkpoints_is_kept() {
 fn a_run_without_checkpoints_begins_and_says_so() {
     let example = Example::new(TRAINER);
     let output = example.path("out");
-    let begins = "there is no checkpoint to resume from; the run begins at step 1";
+    let begins = "found no checkpoint to resume from; the run begins at step 1";
     let ran = example.run(&output, &resumed(&["max_steps=2"]));
     assert!(ran.code == 0 && ran.stdout.contains(begins), "{}{}", ran.stdout, ran.stderr);
     // as a run leaves it that is killed before its first checkpoint

@@ -6,7 +6,7 @@
 //!
 //! An embedding or an output layer that was trained as a whole takes the place of the model's, and trained rows that of
 //! its rows. Weights in NF4 are decoded first, to the type that they had before. Where embedding and output layer were
-//! one weight (`tie_word_embeddings`) and are no more, the output layer becomes a weight of
+//! one weight (`tie_word_embeddings`) and no longer are, the output layer becomes a weight of
 //! its own.
 //!
 //! What comes out is a folder as transformers reads it: `config.json`, `model.safetensors`, and the files of the

@@ -33,7 +33,7 @@ impl Answers {
         self.given.push((Solution.answer(self.problem, logits), target.clone()));
     }
 
-    /// What they are worth, by the names of a line of metrics: null if a logit was not a number.
+    /// The metrics by their names in a line of metrics: null if a logit was not a number.
     pub fn metrics(&self) -> Map<String, Json> {
         let metrics = match self.problem {
             Problem::SingleLabel => self.of_classes(),

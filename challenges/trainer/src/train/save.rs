@@ -129,7 +129,7 @@ impl Output {
         Ok(self.join(METRICS).exists() || !self.checkpoints()?.is_empty())
     }
 
-    /// The newest checkpoint that is whole, and its A, B and moments; `None` if there are no checkpoints. A warning
+    /// The newest checkpoint that is whole, and its A, B and moments; `None` without checkpoints. A warning
     /// says what is wrong with a newer one.
     ///
     /// Fails where that one is of another adapter, and where every checkpoint is damaged.
@@ -175,7 +175,7 @@ impl Output {
             )));
         }
         let mut message =
-            format!("{folder}: there is no checkpoint to resume from; the run begins at step 1");
+            format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
         let path = self.join(METRICS);
         if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
             let names = (1_u64..).map(|number| format!("metrics-{number}.jsonl"));

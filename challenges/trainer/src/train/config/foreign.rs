@@ -13,7 +13,7 @@ struct Foreign {
     names: &'static [&'static str],
     /// Values, as TOML, that ask for what this trainer does anyway: a key with one of them is accepted.
     obeyed: &'static [&'static str],
-    /// What to use instead, or why there is no such key.
+    /// The replacement, or why none is needed.
     instead: &'static str,
 }
 
@@ -44,7 +44,7 @@ const MODEL: &[Foreign] = &[
         &["attn_implementation", "flash_attention", "flash_attn", "sdp_attention", "xformers_attention"],
         "not needed: attention always runs in this trainer's own kernels",
     ),
-    refused(&["model_init_kwargs"], "write dtype and load_in_4bit as keys of their own"),
+    refused(&["model_init_kwargs"], "write dtype and load_in_4bit outside of it"),
     refused(&["torch_dtype", "bnb_4bit_compute_dtype", "compute_dtype", "model_dtype"], "use dtype"),
     refused(&["bf16"], "dtype = \"bfloat16\" computes in it"),
     refused(&["fp16"], "dtype = \"float16\" computes in it"),
@@ -271,7 +271,7 @@ const OUTPUT: &[Foreign] = &[
         "metrics.jsonl has every eval_loss; no checkpoint is chosen by it",
     ),
     obeyed(&["ignore_data_skip"], &["false"], "a run that resumes reads the rows that follow"),
-    refused(&["restore_callback_states_from_checkpoint"], "not needed: there are no callbacks"),
+    refused(&["restore_callback_states_from_checkpoint"], "not needed: this trainer has none"),
     obeyed(
         &["logging_strategy"],
         &["\"steps\""],
@@ -338,7 +338,7 @@ const OBJECTIVES: &[Foreign] = &[
     refused(&["alpha"], "lora_alpha is the scale of the adapter, cpo_alpha of simpo's likelihood"),
     refused(
         &["center_rewards_coefficient"],
-        "there is no reward model here; task_type = \"SEQ_CLS\" trains classes",
+        "no reward model is trained here; task_type = \"SEQ_CLS\" trains classes",
     ),
     obeyed(&["num_iterations"], &["1"], "a step's completions are trained once"),
     refused(
@@ -400,7 +400,7 @@ pub fn is_obeyed(key: &str, value: &Value) -> bool {
     find(key).is_some_and(|foreign| foreign.obeyed.contains(&value.to_string().as_str()))
 }
 
-/// What to use instead of a key of another trainer, or why there is no such key here. `None` if the key is not known.
+/// The replacement for a key of another trainer, or why none is needed. `None` if the key is not known.
 pub fn instead(key: &str) -> Option<&'static str> {
     find(key).map(|foreign| foreign.instead)
 }

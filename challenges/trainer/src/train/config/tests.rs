@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use super::Config;
 
-/// What reading a config says; empty if it can be read.
-fn told(lines: &str, settings: &[(&str, &str)]) -> String {
+/// The error of reading a config; empty if it can be read.
+fn error_of(lines: &str, settings: &[(&str, &str)]) -> String {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("c.toml");
     let needed = "model_name_or_path = \"model\"\ndataset_name = \"data.jsonl\"\n";
@@ -19,9 +19,9 @@ fn told(lines: &str, settings: &[(&str, &str)]) -> String {
 }
 
 #[track_caller]
-fn is_told(lines: &str, settings: &[(&str, &str)], want: &str) {
-    let told = told(lines, settings);
-    assert!(told.contains(want), "{lines}: expected {want:?} in {told:?}");
+fn expect_error(lines: &str, settings: &[(&str, &str)], want: &str) {
+    let error = error_of(lines, settings);
+    assert!(error.contains(want), "{lines}: expected {want:?} in {error:?}");
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn all_faults_are_in_one_message() {
     let lines = "attn_implementation = \"sdpa\"\nlearning_rate = \"1e-4\"\nsave_strategy = \"epoch\"\n\
                  completion_only_loss = false\neos_token = \"</s>\"\nlearning_rat = 1\n[lora]\nr = 8";
     let settings = [("trust_remote_code", "true"), ("max_length", "0"), ("seed", "1")];
-    let told = told(lines, &settings);
+    let error = error_of(lines, &settings);
     for want in [
         "c.toml: 9 settings cannot be used:\n  unknown key \"attn_implementation\"; not needed: attention always runs ",
         "\n  learning_rate: expected a finite number of at least 0, found \"1e-4\"",
@@ -41,7 +41,7 @@ fn all_faults_are_in_one_message() {
         "\n  --set unknown key \"trust_remote_code\"; not needed: no code of a model's folder is run",
         "\n  --set max_length: expected a whole number above 0, or false, found 0",
     ] {
-        assert!(told.contains(want), "expected {want:?} in {told}");
+        assert!(error.contains(want), "expected {want:?} in {error}");
     }
 }
 
@@ -56,16 +56,16 @@ fn a_name_is_suggested_within_two_edits_only() {
         ("x", "`trainer train --example DIR` writes every key"),
         ("completion_only_losses", "`trainer train --example DIR` writes every key"),
     ] {
-        is_told(&format!("{key} = 1"), &[], &format!("c.toml: unknown key {key:?}; {want}"));
+        expect_error(&format!("{key} = 1"), &[], &format!("c.toml: unknown key {key:?}; {want}"));
     }
 }
 
 #[test]
-fn keys_that_ask_for_what_is_done_are_accepted() {
+fn obeyed_foreign_keys_are_accepted() {
     let lines = "report_to = \"none\"\nuse_peft = true\npacking_strategy = \"bfd\"\noptim = \"adamw_torch\"\n\
                  push_to_hub = false\nbias = \"none\"\nsave_strategy = \"steps\"\ndataset_text_field = \"text\"\n\
                  completion_only_loss = true\ntop_p = 1";
-    assert_eq!(told(lines, &[("num_iterations", "1")]), "");
+    assert_eq!(error_of(lines, &[("num_iterations", "1")]), "");
     for (line, want) in [
         ("report_to = \"wandb\"", "metrics.jsonl in output_dir has every step"),
         ("optim = \"paged_adamw_8bit\"", "the optimiser is AdamW"),
@@ -73,7 +73,7 @@ fn keys_that_ask_for_what_is_done_are_accepted() {
         ("bf16 = false", "dtype = \"bfloat16\" computes in it"),
         ("top_p = 0.9", "completions are drawn from all tokens at temperature"),
     ] {
-        is_told(line, &[], want);
+        expect_error(line, &[], want);
     }
 }
 
@@ -103,15 +103,15 @@ fn numbers_that_do_not_fit_are_named() {
         ("gradient_accumulation_steps", "9223372036854775807", "expected a number of at most 1048576"),
         ("warmup_steps", "0.1", "expected a whole number of at least 0, found 0.1"),
     ] {
-        is_told("", &[(key, value)], &format!("{key}: {want}"));
+        expect_error("", &[(key, value)], &format!("{key}: {want}"));
         if value.len() < 19 {
-            is_told(&format!("{key} = {value}"), &[], &format!("{key}: {want}"));
+            expect_error(&format!("{key} = {value}"), &[], &format!("{key}: {want}"));
         }
     }
-    is_told("seed = 9223372036854775808", &[], "c.toml: ");
-    is_told("mesh = \"fsdp=9999999999,tp=9999999999\"", &[], "mesh: expected ");
-    assert_eq!(told("num_train_epochs = 0.5\nmax_steps = -1\nlearning_rate = 1e5", &[]), "");
-    assert_eq!(told("num_train_epochs = 0\nmax_steps = 1", &[]), "");
+    expect_error("seed = 9223372036854775808", &[], "c.toml: ");
+    expect_error("mesh = \"fsdp=9999999999,tp=9999999999\"", &[], "mesh: expected ");
+    assert_eq!(error_of("num_train_epochs = 0.5\nmax_steps = -1\nlearning_rate = 1e5", &[]), "");
+    assert_eq!(error_of("num_train_epochs = 0\nmax_steps = 1", &[]), "");
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn empty_texts_are_an_error() {
     for key in ["output_dir", "tokenizer_name_or_path", "adapter_name_or_path", "eval_dataset_name"] {
         for value in ["\"\"", "\"  \""] {
             let want = format!("{key}: expected a text that is not empty, found {value}");
-            is_told(&format!("{key} = {value}"), &[], &want);
-            is_told("", &[(key, value)], &want);
+            expect_error(&format!("{key} = {value}"), &[], &want);
+            expect_error("", &[(key, value)], &want);
         }
-        is_told("", &[(key, "")], &format!("{key}: expected a text that is not empty, found \"\""));
+        expect_error("", &[(key, "")], &format!("{key}: expected a text that is not empty, found \"\""));
     }
-    is_told("", &[("model_name_or_path", "")], "model_name_or_path: expected a text that is not empty");
+    expect_error("", &[("model_name_or_path", "")], "model_name_or_path: expected a text that is not empty");
 }

@@ -15,7 +15,7 @@ pub(super) trait Read: Sized {
     /// What is expected, in a sentence.
     fn need() -> String;
 
-    /// What is expected instead of this value.
+    /// The expectation that this value does not meet, in a sentence.
     fn need_of(_value: &Value) -> String {
         Self::need()
     }
