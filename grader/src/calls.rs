@@ -7,6 +7,8 @@
 use std::fmt::{Debug, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::terminal::print;
+
 static ARE_SHOWN: AtomicBool = AtomicBool::new(false);
 static SO_FAR: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,8 +37,8 @@ pub(crate) fn call(message: impl FnOnce() -> String) {
         return;
     }
     match SO_FAR.fetch_add(1, Ordering::Relaxed) {
-        number if number < CALLS => println!("> {}", capped(&message())),
-        CALLS => println!("> (further calls are not shown)"),
+        number if number < CALLS => print(&format!("> {}\n", capped(&message()))),
+        CALLS => print("> (further calls are not shown)\n"),
         _ => {}
     }
 }

@@ -7,22 +7,22 @@
 //! | 2 | usage |
 //! | 3 | the asked device cannot be had |
 //! | 4 | with `--strict`: something was inconclusive or unmeasured |
-//! | 6 | a fault of the grader |
+//! | 6 | a fault of the grader; also where standard output cannot be written |
 //! | 124 | `--timeout` ended the whole command |
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use reference::clean::clean;
 
 use crate::course::Course;
 use crate::courses::Supplied;
 use crate::options::{Failure, Options};
 use crate::score::Scope;
+use crate::terminal::{has_lost_output, note_output, output, warn};
 use crate::verb::{self, Consent};
 
 #[derive(Debug, Parser)]
@@ -119,32 +119,41 @@ pub(crate) fn run(own: &Supplied, arguments: Vec<OsString>) -> ExitCode {
     let command = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            let printed = error.print();
+            if error.use_stderr() {
+                return ExitCode::from(2);
+            }
+            note_output(printed.and_then(|()| output().flush()));
+            return exit_code(0);
         }
     };
     if let Some(seconds) = command.options.timeout {
         end_after(Duration::from_secs(seconds));
     }
     match dispatch(own, command) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => exit_code(code),
         Err(failure) => {
             let (code, message) = match failure {
                 Failure::Usage(message) => (2, message),
                 Failure::NoDevice(message) => (3, message),
                 Failure::Fault(message) => (6, message),
             };
-            eprintln!("warpbook: {}", clean(&message)); // it may quote a stranger's file
+            warn(&message);
             ExitCode::from(code)
         }
     }
+}
+
+/// The exit code of a verb that returned `code`: lost output is a fault.
+fn exit_code(code: u8) -> ExitCode {
+    ExitCode::from(if has_lost_output() { 6 } else { code })
 }
 
 /// Children end with their parent, so leaving is enough.
 fn end_after(limit: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
-        eprintln!("warpbook: ended by --timeout after {} s", limit.as_secs());
+        warn(&format!("ended by --timeout after {} s", limit.as_secs()));
         std::process::exit(124);
     });
 }

@@ -19,6 +19,8 @@
 //! The command line is [`Attempts::run`]. The package `grader` (`grader/program`) is this one linked with the
 //! solutions: the workbook's program, and what a user's own crate depends on.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)] // `terminal` prints
+
 mod attempts;
 mod calls;
 mod cli;
@@ -54,6 +56,7 @@ mod score;
 pub mod scorecard;
 mod scorecard_file;
 mod screen;
+#[allow(clippy::print_stdout)] // the process that is stepped through answers on its own pipe
 mod step;
 mod step_under_test;
 pub mod stub;

@@ -124,9 +124,18 @@ pub(crate) fn named(name: &str, backend: Backend) -> Result<Vec<&'static Course>
             rubric.letter, rubric.name
         )),
         None => Failure::Usage(format!(
-            "expected a challenge (nf4, fsdp, graph, issues, loss or A to E), found {name:?}"
+            "expected a challenge (nf4, fsdp, graph, issues, loss or A to E), found {name:?}{}",
+            output_hint(name)
         )),
     })
+}
+
+/// A hint for a file that was given where a challenge is expected, as after `--json`, which has no value.
+fn output_hint(name: &str) -> &'static str {
+    const ENDS: [&str; 5] = ["json", "html", "md", "txt", "out"];
+    let is_path = name.contains(['/', '\\']);
+    let ends_so = Path::new(name).extension().is_some_and(|end| ENDS.iter().any(|known| end == *known));
+    if is_path || ends_so { "; a file for the output is given as `-o FILE`: `--json -o FILE`" } else { "" }
 }
 
 /// Every challenge once, on a back end where it has it, else on the CPU.
@@ -383,7 +392,8 @@ impl Options {
         name: &str,
         backend: Backend,
     ) -> Result<(Vec<&'static Course>, bool), Failure> {
-        let by_letter = named(challenge, backend)?;
+        let known = named(challenge, backend);
+        let by_letter = known.map_err(|failure| named(name, backend).err().unwrap_or(failure))?;
         let Some(of_step) = courses::of_step(&name.to_uppercase(), backend) else {
             return Err(Failure::Usage(format!(
                 "challenge {} has no step {name}: `cargo grader list` shows them",

@@ -20,6 +20,7 @@ use crate::score::Scope;
 use crate::scorecard::{Challenge, Check, ELSEWHERE, Outcome, Scorecard};
 use crate::scorecard_file::read_text;
 use crate::stub::Step;
+use crate::terminal::warn;
 use crate::workbook::{Workbook, folder};
 
 /// Bytes of the file that are read.
@@ -201,7 +202,7 @@ impl Progress {
         match read {
             Ok(progress) => Self::possible(progress),
             Err(reason) => {
-                TOLD.call_once(|| eprintln!("warpbook: progress is not read: {}", clean(&reason)));
+                TOLD.call_once(|| warn(&format!("progress is not read: {reason}")));
                 Self::default()
             }
         }

@@ -1,15 +1,48 @@
 //! The terminal: what is printed, how wide it is, the line that says what is going on.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
+use reference::clean::clean;
 
 use crate::report::paper;
 
-/// A closed pipe (`| head`) is no fault.
+/// Whether an error of standard output was reported.
+static HAS_LOST_OUTPUT: AtomicBool = AtomicBool::new(false);
+
+/// Prints on standard output. All of the grader's output goes through here or [`output`].
+///
+/// The first error is reported at once and decides the exit code ([`has_lost_output`]). A closed pipe (`| head`) is not
+/// an error.
 pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut output = output().lock();
+    note_output(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+}
+
+/// Returns standard output, for a caller that handles its errors and passes them to [`note_output`].
+pub(crate) fn output() -> io::Stdout {
+    io::stdout()
+}
+
+/// Reports the first error of standard output.
+pub(crate) fn note_output(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    if error.kind() != ErrorKind::BrokenPipe && !HAS_LOST_OUTPUT.swap(true, Ordering::Relaxed) {
+        warn(&format!("standard output cannot be written: {error}"));
+    }
+}
+
+/// Returns true if some of the output could not be written.
+pub(crate) fn has_lost_output() -> bool {
+    HAS_LOST_OUTPUT.load(Ordering::Relaxed)
+}
+
+/// Prints a message on standard error, without control characters that it may quote from a file. A message that cannot
+/// be written is lost.
+pub(crate) fn warn(message: &str) {
+    let _ = writeln!(io::stderr(), "warpbook: {}", clean(message));
 }
 
 /// A lead and a text after it, wrapped at words; further lines begin below the text's first word.
@@ -41,7 +74,7 @@ pub(crate) fn width() -> usize {
 /// What a run says while it works: a line on a terminal, nothing elsewhere. The line is gone when the run is:
 /// an empty message ends it.
 pub(crate) fn progress() -> Box<dyn Fn(&str)> {
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         return Box::new(|_| {});
     }
     let line: RefCell<Option<ProgressBar>> = RefCell::new(None);

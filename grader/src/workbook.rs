@@ -43,6 +43,12 @@ impl Workbook {
         Ok(Self { root })
     }
 
+    /// A workbook in a folder.
+    #[cfg(test)]
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.into() }
+    }
+
     /// The workbook's folder.
     pub fn root(&self) -> &Path {
         &self.root

@@ -5,16 +5,17 @@
 //! | 0 | done, and nothing is found |
 //! | 1 | done, and something is found |
 //! | 2 | usage: also a file that cannot be read or is not what it should be |
-//! | 6 | a fault: a file cannot be written |
+//! | 6 | a fault: a file or standard output cannot be written |
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::export::{self, Export};
 use crate::generate;
-use crate::output::{Failure, Options, warn};
+use crate::output::{Failure, Options, has_lost_output, note_output, warn};
 use crate::template::{self, TemplateVerb};
 use crate::tools::{self, Tools};
 use crate::train;
@@ -55,8 +56,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Command { verb, options } = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            let printed = error.print();
+            if error.use_stderr() {
+                return ExitCode::from(2);
+            }
+            note_output(printed.and_then(|()| std::io::stdout().flush()));
+            return exit_code(0);
         }
     };
     let done = match &verb {
@@ -67,11 +72,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Tools(what) => options.are_none().and_then(|()| tools::run(what)),
     };
     let (code, message) = match done {
-        Ok(code) => return ExitCode::from(code),
+        Ok(code) => return exit_code(code),
         Err(Failure::Usage(message)) => (2, message),
         Err(Failure::Device(message)) => (3, message),
         Err(Failure::Fault(message)) => (6, message),
     };
     warn(&message);
     ExitCode::from(code)
+}
+
+/// The exit code of a verb that returned `code`: lost output is a fault.
+fn exit_code(code: u8) -> ExitCode {
+    ExitCode::from(if has_lost_output() { 6 } else { code })
 }

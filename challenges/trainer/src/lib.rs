@@ -14,6 +14,8 @@
 //!
 //! The grader knows nothing of it, and nothing that only it needs is compiled before a scorecard.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)] // `output` prints
+
 extern crate solutions as _; // the steps of challenge D that templates call
 
 mod byte_model;
@@ -25,6 +27,7 @@ pub mod files;
 pub mod generate;
 mod gguf_tokenizer;
 pub mod markers;
+mod model_files;
 mod output;
 pub mod picture;
 pub mod repair;

@@ -1,8 +1,9 @@
 //! What a verb has for an answer, whichever it is: a failure, a text on the screen or in a file.
 
 use std::fmt;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use kernels::{Device, Which};
@@ -62,19 +63,43 @@ pub(crate) fn opened(which: Which) -> Result<Box<dyn Device>, Failure> {
     which.open(passed_over).map_err(|reason| Failure::Device(format!("{which}: {reason}")))
 }
 
-/// Says what went wrong; the words may be a stranger's.
+/// Prints a message on standard error, without control characters that it may quote from a file. A message that cannot
+/// be written is lost.
 pub(crate) fn warn(message: &str) {
-    eprintln!("warpbook: {}", clean(message));
+    let _ = writeln!(io::stderr(), "warpbook: {}", clean(message));
 }
 
-/// Prints; a closed pipe (`| head`) is no fault.
+/// Whether an error of standard output was reported.
+static HAS_LOST_OUTPUT: AtomicBool = AtomicBool::new(false);
+
+/// Prints on standard output. All of the program's output goes through here.
+///
+/// An error is reported at once and decides the exit code ([`has_lost_output`]), so that a run whose log is lost still saves
+/// what it trained. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut output = io::stdout().lock();
+    note_output(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
+}
+
+/// Reports the first error of standard output.
+pub(crate) fn note_output(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    if error.kind() == ErrorKind::BrokenPipe {
+        return;
+    }
+    if !HAS_LOST_OUTPUT.swap(true, Ordering::Relaxed) {
+        warn(&format!("standard output cannot be written: {error}"));
+    }
+}
+
+/// Returns true if some of the output could not be written.
+pub(crate) fn has_lost_output() -> bool {
+    HAS_LOST_OUTPUT.load(Ordering::Relaxed)
 }
 
 /// Prints a text that somebody else wrote: as it is into a file or a pipe, on a terminal without what would steer it.
 pub(crate) fn print_foreign(text: &str) {
-    if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
+    if io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
 }
 
 impl Options {

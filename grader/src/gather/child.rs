@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use super::{Kind, Message, Opening, Order, Request, Said, link};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
+use crate::terminal::warn;
 
 /// A child's connection to the grader, and what it was asked.
 pub(crate) struct Child {
@@ -29,11 +30,11 @@ static PANIC: Mutex<Option<String>> = Mutex::new(None);
 /// Works through what the grader orders; `work` does one item.
 pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
     let Ok((mut orders, results)) = link::private() else {
-        eprintln!("warpbook: the child process was started without its connection to the grader");
+        warn("the child process was started without its connection to the grader");
         return ExitCode::from(6);
     };
     let Some(opening) = next::<Opening>(&mut orders) else {
-        eprintln!("warpbook: the request to the child process is not readable");
+        warn("the request to the child process is not readable");
         return ExitCode::from(6);
     };
     let Opening { request, rank, items, nonce } = opening;

@@ -220,12 +220,12 @@ pub fn tally(challenge: &Challenge) -> String {
     parts.map(|(n, word)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a challenge that was not run now got before.
+/// The earlier points of a challenge that was not run now, or of those of its parts that were not.
 #[derive(Clone, Debug)]
 pub struct Before {
     /// The challenge.
     pub name: String,
-    /// Its points.
+    /// The points.
     pub points: i32,
     /// The points in words, with their time.
     pub message: String,

@@ -148,6 +148,7 @@ fn header(paper: &mut Paper, card: &Scorecard, ran: &str) {
 fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Option<&Before>) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
+        let before = before.filter(|_| super::not_run(challenge));
         let line = before.map_or(line, |before| format!("{}, not run now", before.message));
         return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }
@@ -626,6 +627,17 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("B fsdp    not run, 10 points"), "{text}");
+    }
+
+    #[test]
+    fn other_parts_count_in_the_running_total() {
+        let mut card = fixture::solved();
+        card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
+        let name = card.challenges[0].name.clone();
+        let before = [Before { name, points: 3, message: "3 of 14 points at 10:42 UTC".into() }];
+        let text = render_after(&card, Options::default(), &before);
+        assert!(text.contains("so far   16 of 55 with what was scored before"), "{text}");
+        assert!(!text.contains("not run now"), "the challenge was run: {text}");
     }
 
     #[test]

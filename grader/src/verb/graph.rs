@@ -21,7 +21,7 @@ use crate::options::{Failure, Options};
 use crate::score::{Attempt, Plan, start};
 use crate::scorecard::{Check, Outcome};
 use crate::scorecard_file::kind_of;
-use crate::terminal::print;
+use crate::terminal::{print, warn};
 use crate::workbook::NotBuilt;
 
 /// What is tried, and how.
@@ -108,7 +108,7 @@ pub(crate) fn graph(options: &Options, own: &Supplied, file: &GraphFile) -> Resu
     if let Some(path) = &file.svg {
         match tried.svg() {
             Ok(svg) => write(path, &svg)?,
-            Err(reason) => eprintln!("warpbook: no drawing: {}", clean(&reason)),
+            Err(reason) => warn(&format!("no drawing: {reason}")),
         }
     }
     Ok(tried.code())

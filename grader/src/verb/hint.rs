@@ -8,7 +8,7 @@ use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};
 use crate::stub;
-use crate::terminal::{print, wrapped};
+use crate::terminal::{print, warn, wrapped};
 use crate::workbook::Workbook;
 
 const SIZES: [&str; 3] = ["small", "medium", "large"];
@@ -25,7 +25,7 @@ pub(crate) fn hint(options: &Options, asked: Option<&str>) -> Result<u8, Failure
     };
     print(&wrapped(&next_hint(course, &step, &mut progress)?));
     if let Err(error) = progress.save(&workbook) {
-        eprintln!("warpbook: progress is not kept ({error}); the next hint will be this one again");
+        warn(&format!("progress is not kept ({error}); the next hint will be this one again"));
     }
     Ok(0)
 }

@@ -13,7 +13,7 @@ use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
 use crate::report::{self, Before};
 use crate::rubric::{RUBRICS, possible};
-use crate::scorecard::{Outcome, Scorecard};
+use crate::scorecard::{Challenge, Outcome, Scorecard};
 use crate::stub::{self, Language, Step, code_hash};
 use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
@@ -119,14 +119,17 @@ pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     hanging(&format!("{lead}: "), rest)
 }
 
-/// What the challenges that a scorecard leaves out got before.
+/// The earlier points of what a scorecard leaves out: of challenges that were not run, and of the parts that were not
+/// run of a challenge that was.
 pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     let progress = Progress::load(workbook);
     let places: Vec<Entry> = courses::exercises().map(|course| place(workbook, course, &progress)).collect();
-    let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
-    let scored = idle.filter_map(|challenge| {
+    let has_checks = |challenge: &&Challenge| report::not_run(challenge) || !challenge.checks.is_empty();
+    let scored = card.challenges.iter().filter(has_checks).filter_map(|challenge| {
+        let ran = parts_that_ran(challenge);
         let scored: Vec<_> = best(&challenge.name, &places)
             .into_iter()
+            .filter(|place| !ran.contains(&place.course.part))
             .filter_map(|place| Some((place.standing.points?, points(place)?)))
             .collect();
         let message: Vec<&str> = scored.iter().map(|(_, message)| message.as_str()).collect();
@@ -138,6 +141,14 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
         })
     });
     scored.collect()
+}
+
+/// The parts of a challenge that a scorecard's run covered; none if the challenge was not run.
+fn parts_that_ran(challenge: &Challenge) -> Vec<Option<&'static str>> {
+    if report::not_run(challenge) {
+        return Vec::new();
+    }
+    courses::that_ran(challenge).into_iter().map(|(course, _)| course.part).collect()
 }
 
 fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Entry<'a> {
@@ -321,4 +332,36 @@ fn step_state(standing: &Standing, step: &str) -> (&'static str, String) {
     let since = is_earlier.then(|| "file changed since".to_owned());
     let marks: Vec<String> = passed.into_iter().chain(since).collect();
     (word, if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::issues::ATTENTION;
+    use crate::scorecard::Check;
+
+    /// As after `score vision` and then `score attention`.
+    #[test]
+    fn parts_that_did_not_run_keep_their_points() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let standing = r#"{"code": "c", "points": 3, "checks": [], "passed": {"D.1": 1}}"#;
+        let parts = ["issues.vision", "issues.attention", "graph"];
+        let known = parts.map(|part| format!("{part:?}: {standing}")).join(", ");
+        let progress = format!(r#"{{"challenges": {{{known}}}, "hints": {{}}}}"#);
+        std::fs::create_dir_all(folder.path().join(".warpbook")).expect("a folder");
+        std::fs::write(folder.path().join(".warpbook/progress.json"), progress).expect("it can be written");
+        let workbook = Workbook::at(folder.path());
+        let mut card = fixture::solved();
+        card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
+        let of = |card: &Scorecard| {
+            let before = before(&workbook, card).into_iter();
+            before.map(|before| (before.name, before.points)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&card), [("graph".to_owned(), 3), ("issues".to_owned(), 6)]);
+        let step = stub::steps(ATTENTION.solution())[0].name.to_owned();
+        let (outcome, detail, replay) = (Outcome::Passed, String::new(), String::new());
+        card.challenges[3].checks = vec![Check { name: format!("{step}/x"), outcome, detail, replay }];
+        assert_eq!(of(&card), [("graph".to_owned(), 3), ("issues".to_owned(), 3)], "vision's");
+    }
 }

@@ -6,17 +6,17 @@ use std::path::Path;
 use reference::atomic_write;
 use reference::clean::clean;
 
-use crate::course::Course;
+use crate::course::{Backend, Course};
 use crate::courses::{self, Supplied};
 use crate::gather::{Effort, Item};
 use crate::live::Live;
-use crate::options::{Failure, Options};
+use crate::options::{Failure, Options, named};
 use crate::progress::Progress;
 use crate::report::{self, Before, text};
-use crate::rubric::RUBRICS;
+use crate::rubric::{RUBRICS, Rubric};
 use crate::score::{Attempt, Device, Plan, RunError, Scope, exit_code, has_items, run_printing, run_with};
 use crate::scorecard::{Outcome, Scorecard};
-use crate::terminal::{print, width};
+use crate::terminal::{output, print, warn, width};
 use crate::verb;
 use crate::workbook::{Workbook, folder};
 
@@ -28,7 +28,7 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let is_live = !options.json && options.output.is_none();
     let earlier = |card: &Scorecard| earlier(plan, card);
     let has_pages = options.html.is_some() || options.md.is_some();
-    let live = Live::new(plan, &earlier, io::stdout(), look(options, plan.scope));
+    let live = Live::new(plan, &earlier, output(), look(options, plan.scope));
     let mut live = live.outliving_reader(has_pages);
     let card = match run_with(plan, &mut |card| if is_live { live.update(card) } else { Ok(()) }) {
         Ok(card) => card,
@@ -87,10 +87,7 @@ fn remember(card: &Scorecard, plan: &Plan) {
     let last = folder(&workbook).join("last.json");
     let written = progress.save(&workbook).and_then(|()| atomic_write::write(&last, json.as_bytes()));
     if let Err(error) = written {
-        eprintln!(
-            "warpbook: progress is not kept: {} cannot be written ({error})",
-            folder(&workbook).display()
-        );
+        warn(&format!("progress is not kept: {} cannot be written ({error})", folder(&workbook).display()));
     }
 }
 
@@ -102,7 +99,7 @@ fn keep_page(card: &Scorecard, says_where: bool) -> Result<(), Failure> {
     match atomic_write::write(&path, page.as_bytes()) {
         Ok(()) if says_where => print(&format!("report   {}\n", path.display())),
         Ok(()) => {}
-        Err(error) => eprintln!("warpbook: no report: {} cannot be written ({error})", path.display()),
+        Err(error) => warn(&format!("no report: {} cannot be written ({error})", path.display())),
     }
     Ok(())
 }
@@ -212,19 +209,16 @@ fn capped(text: &str) -> String {
 /// The published scheme.
 pub(crate) fn rubric(options: &Options, challenges: &[String]) -> Result<u8, Failure> {
     options.writes_elsewhere(&[])?;
-    let mut text = String::new();
-    for rubric in &RUBRICS {
-        let asked = challenges.is_empty()
-            || challenges
-                .iter()
-                .any(|name| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
-        if asked {
-            text.push_str(&rubric.to_string());
-        }
+    let is_called = |rubric: &Rubric, name: &String| {
+        rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase()
+    };
+    if let Some(name) = challenges.iter().find(|name| !RUBRICS.iter().any(|rubric| is_called(rubric, name))) {
+        let unknown = || Failure::Usage(format!("{name:?} is a part of a challenge, expected a challenge"));
+        return Err(named(name, Backend::Cpu).err().unwrap_or_else(unknown));
     }
-    if text.is_empty() {
-        return Err(Failure::Usage(format!("no challenge is called {}", challenges.join(", "))));
-    }
+    let is_asked =
+        |rubric: &&Rubric| challenges.is_empty() || challenges.iter().any(|name| is_called(rubric, name));
+    let text: String = RUBRICS.iter().filter(is_asked).map(ToString::to_string).collect();
     match &options.output {
         Some(path) => write(path, &text)?,
         None => print(&text),

@@ -19,7 +19,7 @@ use crate::report::{self, text};
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
 use crate::stub;
-use crate::terminal::{self, hanging, print, width};
+use crate::terminal::{self, hanging, print, warn, width};
 use crate::verb::score::score;
 use crate::verb::{Consent, first_screen, hint, reset, so_far, what_next};
 use crate::workbook::Workbook;
@@ -106,7 +106,7 @@ fn next(events: &Receiver<Event>) -> Option<Event> {
 
 fn tell(result: Result<u8, Failure>) {
     if let Err(Failure::Usage(message) | Failure::NoDevice(message) | Failure::Fault(message)) = result {
-        eprintln!("warpbook: {message}");
+        warn(&message);
     }
 }
 
@@ -126,7 +126,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
     let card = match run(&quick) {
         Ok(card) => card,
         Err(message) => {
-            eprintln!("warpbook: {message}");
+            warn(&message);
             return 6;
         }
     };
@@ -134,7 +134,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
     let before = progress.challenges.get(&course.exercise_key()).cloned().unwrap_or_default();
     progress.record(&card, Scope::Test, quick.is_all());
     if let Err(error) = progress.save(workbook) {
-        eprintln!("warpbook: progress is not kept: {error}");
+        warn(&format!("progress is not kept: {error}"));
     }
     let after = progress.challenges.get(&course.exercise_key()).cloned().unwrap_or_default();
     print(&finished(course, &before, &after));

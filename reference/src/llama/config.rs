@@ -2,7 +2,7 @@
 //!
 //! Source of the fields and of their defaults: `LlamaConfig` and `modeling_rope_utils` of the `transformers` library.
 //! Rotary parameters have two forms: `rope_theta` beside a `rope_scaling` object (or null), and since version 5 one
-//! `rope_parameters` object.
+//! `rope_parameters` object. A file that has both objects must mean the same by them.
 
 use std::path::Path;
 
@@ -216,35 +216,75 @@ fn head_dim(fields: &Fields, hidden: usize, heads: usize) -> Result<usize, Error
     }
 }
 
-/// Both forms of the rotary parameters.
+/// The object with the rotary parameters: `rope_scaling`, or `rope_parameters` of newer files. `None` if there is
+/// neither, or if both are empty.
+pub(super) fn rotary_object(fields: &Fields) -> Result<Option<Fields>, Error> {
+    let scaling = fields.object("rope_scaling")?.filter(|object| !object.is_empty());
+    let parameters = fields.object("rope_parameters")?.filter(|object| !object.is_empty());
+    Ok(scaling.or(parameters))
+}
+
+/// The rotary embedding of either form.
+///
+/// Fails where a file has both forms and they differ. transformers 5 lets `rope_scaling` win then, and loses the
+/// `rope_theta` of `rope_parameters`: `convert_rope_params_to_dict` of its `modeling_rope_utils`.
 fn rope(fields: &Fields, positions: usize) -> Result<Rope, Error> {
-    let outer = fields.positive("rope_theta")?;
-    let inner = match fields.object("rope_parameters")? {
-        None => fields.object("rope_scaling")?,
-        new => new,
+    let Some(deciding) = rotary_object(fields)? else {
+        let theta = fields.positive("rope_theta")?.unwrap_or(THETA);
+        return Ok(Rope { theta, scaling: Scaling::None });
     };
-    let Some(inner) = inner else {
-        return Ok(Rope { theta: outer.unwrap_or(THETA), scaling: Scaling::None });
-    };
-    let theta = inner.positive("rope_theta")?.or(outer).unwrap_or(THETA);
-    inner.only_number("partial_rotary_factor", 1.0)?;
-    Ok(Rope { theta, scaling: scaling(&inner, positions)? })
+    let rope = rope_of(&deciding, fields, positions)?;
+    if let Some(other) = fields.object("rope_parameters")?.filter(|other| !other.is_empty()) {
+        let is_same = rope_of(&other, fields, positions).is_ok_and(|other| other == rope)
+            && other.get(SECTIONS) == deciding.get(SECTIONS);
+        if !is_same {
+            return Err(fields.wrong(
+                "rope_scaling",
+                &format!(
+                    "the rotary embedding of `rope_parameters`, or only one of the two (transformers 5 would take \
+                     `rope_scaling`, with a rope_theta of {})",
+                    rope.theta
+                ),
+            ));
+        }
+    }
+    Ok(rope)
+}
+
+/// The sizes of the parts of a head that turn with the frame, the row and the column of a token.
+pub(super) const SECTIONS: &str = "mrope_section";
+
+/// The rotary embedding that one of the two objects and the fields around it describe.
+fn rope_of(object: &Fields, fields: &Fields, positions: usize) -> Result<Rope, Error> {
+    let theta = object.positive("rope_theta")?.or(fields.positive("rope_theta")?).unwrap_or(THETA);
+    object.only_number("partial_rotary_factor", 1.0)?;
+    let original = fields.size(ORIGINAL, LARGEST)?;
+    if let (Some(outer), Some(inner)) = (original, object.size(ORIGINAL, LARGEST)?)
+        && outer != inner
+    {
+        return Err(object.wrong(ORIGINAL, &format!("{outer}, as outside of it")));
+    }
+    Ok(Rope { theta, scaling: scaling(object, original.unwrap_or(positions))? })
 }
 
 /// The base, where no field gives one.
 const THETA: f64 = 10000.0;
 
-fn scaling(rope: &Fields, positions: usize) -> Result<Scaling, Error> {
+/// The field with the sequence length of the first training.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// `original` is the sequence length of the first training, where the object does not say.
+fn scaling(rope: &Fields, original: usize) -> Result<Scaling, Error> {
     let name = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
     let number = |field: &str| rope.positive(field)?.ok_or_else(|| rope.wrong(field, "a number above 0"));
     match rope.text(name)?.as_deref() {
         None | Some("default") => Ok(Scaling::None),
-        Some("mrope") if rope.get("mrope_section").is_some() => Ok(Scaling::None),
+        Some("mrope") if rope.get(SECTIONS).is_some() => Ok(Scaling::None),
         Some("linear") => Ok(Scaling::Linear { factor: number("factor")? }),
         Some("llama3") => {
             let (factor, low, high) =
                 (number("factor")?, number("low_freq_factor")?, number("high_freq_factor")?);
-            let original = rope.size("original_max_position_embeddings", LARGEST)?.unwrap_or(positions);
+            let original = rope.size(ORIGINAL, LARGEST)?.unwrap_or(original);
             if high <= low {
                 return Err(rope.wrong("high_freq_factor", &format!("more than the low_freq_factor, {low}")));
             }

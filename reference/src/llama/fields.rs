@@ -32,6 +32,11 @@ impl Fields {
         self.map.keys().map(String::as_str)
     }
 
+    /// Returns true if no field is there.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
     /// An object inside.
     pub fn object(&self, field: &str) -> Result<Option<Fields>, Error> {
         match self.get(field) {

@@ -27,6 +27,7 @@
 
 use std::path::Path;
 
+use super::config::{SECTIONS, rotary_object};
 use super::fields::Fields;
 use super::{Config, Error};
 use crate::checkpoint::Checkpoint;
@@ -86,13 +87,10 @@ impl Images {
             return Ok(Self { prefix: "language_model.", has_biases: false, sections: None });
         }
         model.only("use_sliding_window", false)?;
-        let inner = match model.object("rope_parameters")? {
-            None => model.object("rope_scaling")?,
-            new => new,
-        };
+        let inner = rotary_object(model)?;
         let need = format!("three sizes whose sum is {half}, half of a head");
         let inner = inner.ok_or_else(|| model.wrong("rope_parameters", &format!("mrope_section, {need}")))?;
-        let given = inner.get("mrope_section").and_then(serde_json::Value::as_array);
+        let given = inner.get(SECTIONS).and_then(serde_json::Value::as_array);
         let sizes =
             given.map(|all| all.iter().map(|size| size.as_u64().and_then(|size| size.try_into().ok())));
         let sizes: Option<Vec<usize>> = sizes.and_then(Iterator::collect);
@@ -100,7 +98,7 @@ impl Images {
         let is_half = |sizes: &[usize; 3]| {
             sizes.iter().try_fold(0_usize, |sum, size| sum.checked_add(*size)) == Some(half)
         };
-        let sections = sections.filter(is_half).ok_or_else(|| inner.wrong("mrope_section", &need))?;
+        let sections = sections.filter(is_half).ok_or_else(|| inner.wrong(SECTIONS, &need))?;
         Ok(Self { prefix: "", has_biases: true, sections: Some(sections) })
     }
 

@@ -175,14 +175,24 @@ impl Llama {
     /// its head for, and what sees.
     pub fn unused_tensors(&self) -> Vec<&str> {
         let Files::Safetensors(checkpoint) = &self.files else { return Vec::new() };
-        let used: BTreeSet<String> = self.storages.keys().map(|name| self.config.stored_name(name)).collect();
+        let stored = |name: &String| self.config.stored_name(name);
+        let used: BTreeSet<String> = self.storages.keys().map(stored).collect();
+        let is_nf4 = |(name, storage): (&String, &Storage)| {
+            matches!(storage, Storage::Nf4 { .. }).then(|| stored(name))
+        };
+        let nf4: BTreeSet<String> = self.storages.iter().filter_map(is_nf4).collect();
+        // the parts of a quantised weight stand below its name
         let is_state = |name: &str| {
-            name.match_indices(".weight.").any(|(at, _)| used.contains(&name[..at + ".weight".len()]))
+            let end = |at: usize| at + ".weight".len();
+            name.match_indices(".weight.")
+                .any(|(at, _)| nf4.contains(&name[..end(at)]) && is_part(&name[end(at)..]))
         };
         let head = self.config.stored_name(HEAD);
+        let is_head =
+            |name: &str| name.strip_prefix(&head).is_some_and(|rest| rest.is_empty() || is_part(rest));
         let is_known = |name: &str| {
             let sees = self.config.images.is_some() && is_beside(name);
-            used.contains(name) || is_state(name) || sees || name == head || name.ends_with(".inv_freq")
+            used.contains(name) || is_state(name) || sees || is_head(name) || name.ends_with(".inv_freq")
         };
         checkpoint.names().filter(|name| !is_known(name)).collect()
     }
@@ -261,6 +271,12 @@ impl Llama {
         }
         Ok(inputs)
     }
+}
+
+/// Returns true if the end of a tensor's name is that of a part of a quantised weight, such as `.absmax`.
+fn is_part(end: &str) -> bool {
+    [".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"].contains(&end)
+        || end.starts_with(".quant_state.")
 }
 
 /// Whether a checkpoint has an output layer with other bytes than its embedding.

@@ -1,7 +1,11 @@
 //! An adapter: its settings and its numbers.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
+
+use serde_json::Value;
 
 use super::{Config, fresh, write};
 use crate::checkpoint::{self, Checkpoint};
@@ -18,7 +22,15 @@ pub struct Adapter {
     vocab: usize,        // of the model
     is_tied: bool,       // its output layer is its embedding
     has_images: bool,    // it is the language model of one that reads images
+    is_on_nf4: bool,     // it was trained next to weights in NF4
 }
+
+/// The entry of a file's metadata that says how the base was quantised while the adapter was trained, and its value.
+/// It is this project's own; peft ignores it.
+const BASE: (&str, &str) = ("base_quantization", "nf4");
+
+/// The longest header that is looked at for [`BASE`], in bytes.
+const LONGEST_HEADER: u64 = 100 << 20;
 
 /// The names of the two files.
 const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
@@ -34,11 +46,31 @@ impl Adapter {
         let needs = tensors(&read, model).map_err(|fault| fault.at(&config))?;
         let own = |file: Checkpoint| values(&file, &needs, model.images.is_some());
         let values = Checkpoint::open(&weights).map_err(Error::from).and_then(own);
-        Ok(Self::new(read, model, values.map_err(|fault| fault.at(&weights))?))
+        let adapter = Self::new(read, model, values.map_err(|fault| fault.at(&weights))?);
+        let is_on_nf4 = metadata(&weights).is_some_and(|entries| entries[BASE.0] == BASE.1);
+        Ok(adapter.on_nf4(is_on_nf4))
     }
 
     fn new(config: Config, model: &llama::Config, values: Values<f32>) -> Self {
-        Self { config, values, vocab: model.vocab, is_tied: model.tied, has_images: model.images.is_some() }
+        Self {
+            config,
+            values,
+            vocab: model.vocab,
+            is_tied: model.tied,
+            has_images: model.images.is_some(),
+            is_on_nf4: false,
+        }
+    }
+
+    /// Sets whether its file says that it is trained next to weights in NF4.
+    #[must_use]
+    pub fn on_nf4(self, is_on_nf4: bool) -> Self {
+        Self { is_on_nf4, ..self }
+    }
+
+    /// Returns true if its file says that it was trained next to weights in NF4. Files of other programs never do.
+    pub fn is_on_nf4(&self) -> bool {
+        self.is_on_nf4
     }
 
     /// One that changes nothing yet, beside a model whose modules it may train as a whole: see [`Self::fresh`].
@@ -102,12 +134,25 @@ impl Adapter {
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
         let filed = |(name, value): (&String, &Array<f32>)| (in_file(name, self.has_images), value.clone());
         let values = self.values.iter().map(filed).collect();
-        let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize(&values)];
+        let more = if self.is_on_nf4 { &[BASE][..] } else { &[] };
+        let contents =
+            [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize_with(&values, more)];
         for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
             crate::atomic_write::write(path, &bytes).map_err(|source| failed(path, source))?;
         }
         Ok(())
     }
+}
+
+/// The metadata of a safetensors file; `None` if it cannot be read.
+fn metadata(path: &Path) -> Option<Value> {
+    let mut file = File::open(path).ok()?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length.min(LONGEST_HEADER)).read_to_end(&mut header).ok()?;
+    Some(serde_json::from_slice::<Value>(&header).ok()?["__metadata__"].take())
 }
 
 /// Low-rank pairs that change nothing yet.

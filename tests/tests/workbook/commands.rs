@@ -19,6 +19,23 @@ fn grader(arguments: &[&str]) -> Ran {
     run(Path::new(GRADER), workbook(), arguments)
 }
 
+/// `--json` has no value: a file after it is taken for a challenge.
+#[test]
+fn a_file_after_json_is_an_error() {
+    for verb in ["score", "test", "bench", "list", "hint", "watch", "rubric"] {
+        for name in ["/tmp/x/score.json", "score.json", "D:\\x\\score.v2.json", "./out"] {
+            let ran = grader(&[verb, "--json", name]);
+            let found =
+                format!("found {name:?}; a file for the output is given as `-o FILE`: `--json -o FILE`");
+            assert!(ran.code == 2 && ran.stderr.contains(&found), "{verb} {name}: {}", ran.stderr);
+        }
+    }
+    let ran = grader(&["list", "nf5.7"]);
+    assert!(ran.stderr.contains("found \"nf5.7\"\n"), "{}", ran.stderr);
+    let ran = grader(&["rubric", "nf4", "zzz"]);
+    assert!(ran.code == 2 && ran.stderr.contains("found \"zzz\"\n"), "{}", ran.stderr);
+}
+
 #[test]
 fn exit_codes_tell_what_happened() {
     let file = workbook().join("Cargo.toml");

@@ -1,5 +1,6 @@
 //! `trainer export`: the merged model says what the adapter beside the model says.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -7,12 +8,12 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, interpret};
 use reference::llama::{Llama, Storage, rope};
 use reference::lora::{Adapter, Config, Module, Modules, Targets};
+use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::example_run::Example;
 use tests::program::{Ran, run};
-use tests::small_llama::{SmallLlama, Stored};
-use tests::tiny_llama::TinyLlama;
+use tests::small_llama::{self, SmallLlama, Stored};
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
@@ -147,9 +148,120 @@ fn tensors_that_are_left_out_are_named() {
     }
     small.save(&model);
     let ran = export(folder.path(), &["model", "--adapter", "adapter", "again"]);
-    let named =
-        "left out, since a Llama has no such tensor: model.layers.1.self_attn.k_norm.weight and 1 more";
+    let named = "left out, since the model of its config.json has no such tensor: \
+                 model.layers.1.self_attn.k_norm.weight, model.layers.1.self_attn.q_norm.weight\n";
     assert!(ran.code == 0 && ran.stderr.contains(named), "{}: {}", ran.code, ran.stderr);
+}
+
+/// Every verb that opens a model names the tensors that it does not use.
+#[test]
+fn unused_tensors_are_named_by_every_verb() {
+    let example = Example::new(TRAINER);
+    let path = example.path("model/model.safetensors");
+    let bytes = fs::read(&path).expect("weights");
+    let read = SafeTensors::deserialize(&bytes).expect("a file of tensors");
+    let mut tensors: BTreeMap<String, Stored> = BTreeMap::new();
+    for (name, view) in read.tensors() {
+        let stored =
+            Stored { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() };
+        tensors.insert(name, stored);
+    }
+    for part in ["q_proj", "k_proj", "v_proj", "o_proj"] {
+        for layer in 0..3 {
+            tensors.insert(format!("model.layers.{layer}.self_attn.{part}.bias"), Stored::floats(&[4], 7));
+        }
+    }
+    tensors.insert("model.layers.9.input_layernorm.weight".into(), Stored::floats(&[4], 7)); // one layer too many
+    tensors.insert("model.layers.0.self_attn.rotary_emb.inv_freq".into(), Stored::floats(&[2], 5));
+    fs::write(&path, small_llama::file(&tensors)).expect("it can be written");
+    let named = "model: left out, since the model of its config.json, which has no biases, has no such tensor: \
+                 model.layers.0.self_attn.k_proj.bias, model.layers.0.self_attn.o_proj.bias, \
+                 model.layers.0.self_attn.q_proj.bias, model.layers.0.self_attn.v_proj.bias, \
+                 model.layers.1.self_attn.k_proj.bias, model.layers.1.self_attn.o_proj.bias, \
+                 model.layers.1.self_attn.q_proj.bias, model.layers.1.self_attn.v_proj.bias and 5 more\n";
+    let folder = example.path("");
+    for arguments in [
+        &["train", "config.toml", "--set", "max_steps=1", "--set", "device=cpu"][..],
+        &["generate", "model", "--prompt", "a", "--max-new-tokens", "1", "--device", "cpu"],
+        &["export", "model", "copy"],
+        &["export", "model", "copy.gguf", "--gguf"],
+    ] {
+        let ran = run(Path::new(TRAINER), &folder, arguments);
+        assert!(ran.code == 0 && ran.stderr.contains(named), "{arguments:?}: {}: {}", ran.code, ran.stderr);
+    }
+    let clean = export(&folder, &["copy", "again"]);
+    assert_eq!((clean.code, clean.stderr.as_str()), (0, ""), "the copy holds what is used");
+}
+
+/// A folder in NF4 becomes a dense one, with an adapter or without.
+#[test]
+fn a_folder_in_nf4_is_decoded() {
+    for nested in [false, true] {
+        let folder = TempDir::new().expect("a folder");
+        fs::create_dir(folder.path().join("model")).expect("a folder");
+        let quantization = json!({"quant_method": "bitsandbytes", "load_in_4bit": true});
+        let small = SmallLlama::sound().with("quantization_config", quantization).quantized(64, nested);
+        small.save(&folder.path().join("model"));
+        let model = Llama::open(&text(&folder.path().join("model"))).expect("it is sound");
+        let fresh = Adapter::beside(Config::new(2, 4.0, Targets::AllLinear), &model, 3).expect("it fits");
+        let mut values: Values<f32> = fresh.trained();
+        for value in values.values_mut() {
+            let moved = value.wide().into_iter().enumerate().map(|(i, x)| x + 0.01 * (i % 7) as f64 - 0.03);
+            *value = Array::floats(value.dtype, &value.shape.clone(), moved);
+        }
+        let adapter = Adapter::of(fresh.config, &model.config, &values).expect("it fits").on_nf4(true);
+        adapter.save(folder.path().join("adapter")).expect("it can be written");
+        let ids = [3, 9, 5, 2, 9, 11, 16, 1];
+        for (given, adapter, said) in [
+            (&[][..], None, "the model, decoded from NF4, is in plain\n"),
+            (&["--adapter", "adapter"], Some(&adapter), "the merged model, decoded from NF4, is in merged\n"),
+        ] {
+            let name = if adapter.is_some() { "merged" } else { "plain" };
+            let ran = export(folder.path(), &[&["model", name, "--dtype", "float32"], given].concat());
+            assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (0, "", said));
+            let dense = Llama::open(&text(&folder.path().join(name))).expect("a model");
+            assert!(!dense.config.quantized);
+            let is_dense = |storage: &Storage| *storage == Storage::Dense(Dtype::F32);
+            assert!(dense.storages().values().all(is_dense), "{:?}", dense.storages());
+            let off = largest_difference(&logits_of(&model, adapter, ids), &logits_of(&dense, None, ids));
+            assert!(off < 1e-5, "{name}, nested {nested}: {off}");
+        }
+        // each weight has the type that it had before it was quantised
+        assert_eq!(export(folder.path(), &["model", "stored"]).code, 0);
+        let stored = Llama::open(&text(&folder.path().join("stored"))).expect("a model");
+        let of = |name: &str| stored.storages()[name];
+        assert_eq!(of("model.layers.0.self_attn.q_proj.weight"), Storage::Dense(Dtype::Bf16));
+        assert_eq!(of("model.layers.1.self_attn.q_proj.weight"), Storage::Dense(Dtype::F16));
+        assert_eq!(of("model.norm.weight"), Storage::Dense(Dtype::F32));
+    }
+}
+
+/// An adapter that was trained in 4 bits, merged into weights of 16 or 32.
+#[test]
+fn a_merge_of_a_4_bit_adapter_warns() {
+    let example = Example::new(TRAINER);
+    let folder = example.path("");
+    let warning =
+        "the adapter was trained next to weights in 4 bits, and the model's weights are not in 4 bits";
+    for (setting, is_warned) in [("load_in_4bit=true", true), ("load_in_4bit=false", false)] {
+        example.metrics_of(&example.path(setting), &["max_steps=1", "device=cpu", setting]);
+        for (at, made) in ["adapter", "checkpoint-1"].iter().enumerate() {
+            let adapter = text(&example.path(setting).join(made));
+            let [dense, gguf] = ["", ".gguf"].map(|end| format!("merged-{is_warned}-{at}{end}"));
+            for more in [&[dense.as_str()][..], &[&gguf, "--gguf"]] {
+                let ran = export(&folder, &[&["model", "--adapter", &adapter], more].concat());
+                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                assert_eq!(ran.stderr.contains(warning), is_warned, "{made}, {setting}: {}", ran.stderr);
+            }
+        }
+    }
+    // as another program writes it: its base says so
+    let adapter = example.path("load_in_4bit=false/adapter/adapter_config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&adapter).expect("a file")).expect("JSON");
+    config["base_model_name_or_path"] = json!("someone/llama-3-8b-bnb-4bit");
+    fs::write(&adapter, config.to_string()).expect("it can be written");
+    let ran = export(&folder, &["model", "--adapter", "load_in_4bit=false/adapter", "named"]);
+    assert!(ran.code == 0 && ran.stderr.contains(warning), "{}", ran.stderr);
 }
 
 #[test]
@@ -166,14 +278,6 @@ fn what_cannot_be_merged_is_refused_and_nothing_is_left() {
     refused(&[&model, "--adapter", "nowhere", "new"], "nowhere");
     refused(&["no/such-model", "--adapter", &adapter, "new"], "no/such-model");
     refused(&[&model, "--adapter", &adapter, ".."], "expected");
-    if let Some(tiny) = TinyLlama::find() {
-        let (nf4, sft) = (text(&tiny.path("nf4")), tests::golden::find_archive("open-sft.tgz"));
-        let Some(sft) = sft else { return };
-        let runs = fs::read_dir(sft.path().join("open-sft")).expect("runs").flatten();
-        let of_tiny = runs.map(|run| run.path().join("adapter-start")).find(|path| path.exists());
-        let of_tiny = text(&of_tiny.expect("an adapter"));
-        refused(&[&nf4, "--adapter", &of_tiny, "new"], "expected a dense weight, found NF4");
-    }
     let left: Vec<_> =
         fs::read_dir(folder.path()).expect("a folder").flatten().map(|at| at.file_name()).collect();
     assert_eq!(left, ["out"]);

@@ -121,6 +121,46 @@ fn both_forms_of_the_rotary_parameters_are_read() {
     }
 }
 
+/// transformers 5 takes `rope_scaling` where both are there, and loses the base of `rope_parameters`.
+#[test]
+fn rotary_parameters_that_contradict_are_an_error() {
+    let newer = json!({"rope_type": "default", "rope_theta": 500.0});
+    let both = |scaling: Value, parameters: &Value| {
+        let small = SmallLlama::sound().with("rope_scaling", scaling);
+        small.with("rope_parameters", parameters.clone())
+    };
+    for scaling in [
+        json!({"rope_type": "linear", "factor": 4.0}),
+        json!({"rope_type": "default"}), // of another base: 10000
+        json!({"type": "linear", "factor": 4.0, "rope_theta": 500.0}),
+    ] {
+        let error = both(scaling, &newer).error();
+        let want = "`rope_scaling`: expected the rotary embedding of `rope_parameters`, or only one of the two \
+                    (transformers 5 would take `rope_scaling`, with a rope_theta of ";
+        assert!(error.contains(want), "{error}");
+    }
+    let error = both(json!({"rope_type": "yarn", "factor": 4.0}), &newer).error();
+    assert!(error.contains("`rope_scaling.rope_type`: expected \"default\", "), "{error}");
+    let error = both(json!({"type": "linear"}), &newer).error();
+    assert!(error.contains("missing `rope_scaling.factor`"), "{error}");
+    let error = both(json!({"rope_type": "default"}), &json!({"rope_type": "dynamic"})).error();
+    assert!(error.contains("`rope_scaling`: expected the rotary embedding of"), "{error}");
+    // both mean the same, or one of them says nothing
+    let linear = json!({"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0});
+    let same = both(json!({"type": "linear", "factor": 4, "rope_theta": 500}), &linear);
+    let by_base = both(json!({"type": "linear", "factor": 4}), &linear).with("rope_theta", json!(500));
+    for small in [same, by_base, both(json!({}), &linear), both(linear.clone(), &json!({}))] {
+        let rope = small.open().unwrap_or_else(|error| panic!("{error}")).config.rope;
+        assert_eq!(rope, Rope { theta: 500.0, scaling: Scaling::Linear { factor: 4.0 } });
+    }
+    let llama3 = json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16});
+    let small = SmallLlama::sound().with("rope_scaling", llama3);
+    let error = small.with("original_max_position_embeddings", json!(8)).error();
+    let want = "`rope_scaling.original_max_position_embeddings`: expected 8, as outside of it, found 16";
+    assert!(error.contains(want), "{error}");
+}
+
 #[test]
 fn fields_that_may_be_missing_have_their_defaults() {
     let mut small = SmallLlama::sound();

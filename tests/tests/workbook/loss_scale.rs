@@ -219,3 +219,31 @@ fn what_no_scale_cures_ends_the_run_and_is_named() {
     assert!(ran.stderr.contains("step 1: the loss is NaN"), "{}", ran.stderr);
     assert!(ran.stderr.contains("input \"base_model.") && ran.stderr.contains("lora_B"), "{}", ran.stderr);
 }
+
+/// A step whose logits are not numbers has no accuracy, and the run's last lines count the steps that were skipped.
+#[test]
+fn skipped_steps_are_counted_at_the_end() {
+    let example = Example::new(TRAINER);
+    let wild = ["dtype=float16", "max_steps=8", "learning_rate=1e5", "device=cpu", "lora_dropout=0"];
+    let evaluated = ["eval_dataset_name=eval.jsonl", "eval_strategy=steps", "eval_steps=4"];
+    for more in [&[][..], &evaluated] {
+        let output = example.path(&format!("wild-{}", more.len()));
+        let ran = example.run(&output, &[&wild[..], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let lines = metrics(&output);
+        for line in &lines {
+            for before in ["", "eval_"] {
+                let of = |name: &str| line.get(format!("{before}{name}"));
+                if of("entropy").is_some_and(Value::is_null) {
+                    assert!(of("mean_token_accuracy").is_some_and(Value::is_null), "{line}");
+                }
+            }
+        }
+        let skipped = lines.iter().filter_map(|line| line["skipped_steps"].as_u64()).max().expect("a count");
+        assert!(skipped >= 4, "{skipped} of 8 steps");
+        let want = format!("{skipped} of 8 steps were skipped, as their gradient was not finite; ");
+        assert!(ran.stdout.contains(&want), "{}", ran.stdout);
+    }
+    let plain = example.run(&example.path("plain"), &["max_steps=2", "device=cpu"]);
+    assert!(!plain.stdout.contains("skipped"), "{}", plain.stdout);
+}

@@ -450,7 +450,7 @@ fn a_damaged_checkpoint_is_passed_over() {
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         let name = newest.file_name().and_then(|name| name.to_str()).expect("a name");
         assert!(
-            ran.stderr.contains(name) && ran.stderr.contains("the checkpoint before it is taken"),
+            ran.stderr.contains(name) && ran.stderr.contains("; the run resumes from checkpoint-"),
             "{}",
             ran.stderr
         );
@@ -518,7 +518,7 @@ fn bad_input_is_named_and_nothing_is_written() {
     fs::write(other.join("config.json"), r#"{"model_type": "mamba"}"#).expect("it can be written");
 
     let cases = [
-        ("learning_rat=1e-3".to_owned(), "the nearest name is learning_rate"),
+        ("learning_rat=1e-3".to_owned(), "unknown key \"learning_rat\"; did you mean learning_rate?"),
         ("zzzzzz=1".to_owned(), "unknown key \"zzzzzz\""),
         ("bf16=true".to_owned(), "unknown key \"bf16\"; dtype = \"bfloat16\" computes in it"),
         ("learning_rate=fast".to_owned(), "learning_rate: expected a finite number"),

@@ -104,6 +104,7 @@ fn the_trainer_and_the_grader_do_not_know_each_other() {
         "sha2",
         "signal-hook",
         "similar",
+        "strsim",
         "tokenizers",
         "toml",
     ];

@@ -16,16 +16,16 @@ use challenges::issues::gguf::{Architecture, Gguf, Model, Solution, Source, Text
 use clap::Args;
 use reference::atomic_write;
 use reference::checkpoint::gguf::{Content, TensorType, Value, Writer};
-use reference::graph::Dtype;
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Storage, hub};
+use reference::llama::{Llama, hub};
 use reference::lora::{self, Adapter};
 
 use reference::issues::gguf::stored_as;
 
 use super::projector::Seeing;
-use super::{Export, Stored, is_untied, range, vocabulary, warn_of_unused, with_adapter};
+use super::{Export, Stored, four_bits, is_untied, own_numbers, range, vocabulary, with_adapter};
 use crate::gguf_tokenizer;
+use crate::model_files;
 use crate::output::{Failure, print, warn};
 
 /// The flags of a GGUF file.
@@ -76,13 +76,16 @@ fn exported(export: &Export) -> Result<u8, Failure> {
     let flags = &export.gguf;
     is_free(&export.into, flags.overwrite)?;
     let folder = gguf_tokenizer::folder(&export.model)?;
-    let model = Llama::open(&export.model).map_err(Failure::usage)?;
+    let model = model_files::open(&export.model)?;
     if model.config.classifier.is_some() {
         let reason = "expected a model that predicts the next token, found a classifier";
         return Err(Failure::Usage(format!("{}: {reason}", export.model)));
     }
     let adapter = export.adapter.as_ref().map(|adapter| Adapter::open(adapter, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;
+    if let Some((folder, adapter)) = export.adapter.as_ref().zip(adapter.as_ref()) {
+        four_bits::warn_of_merge(folder, adapter, &model);
+    }
     let stored = export.dtype.unwrap_or(Stored::Float16).into();
     let text = text_model(hub::gguf(&export.model).unwrap_or(&folder), &model, stored);
     if flags.only_adapter && export.dtype.is_some_and(|dtype| dtype != Stored::Float32) {
@@ -118,7 +121,6 @@ fn exported(export: &Export) -> Result<u8, Failure> {
     })
     .map_err(|fault| fault.at(&export.into))?;
     print(&said);
-    warn_of_unused(&export.model, &model);
     for warning in &warnings {
         warn(warning);
     }
@@ -221,26 +223,6 @@ impl<'m> Merged<'m> {
         let is_output = name == "lm_head.weight" && self.model.config.tied;
         if is_output { "model.embed_tokens.weight" } else { name }
     }
-
-    /// The elements of a weight without an adapter.
-    fn own(&self, name: &str) -> Result<Vec<f64>, String> {
-        if let Some(Storage::Nf4 { dtype, .. }) = self.model.storages().get(name) {
-            let weight = self.model.quantized(name).map_err(|error| error.to_string())?;
-            let numbers = reference::nf4::dequantize_f32(&weight.view());
-            return Ok(numbers.into_iter().map(|x| rounded(*dtype, x)).collect());
-        }
-        let dense = self.model.dense::<f64>(name).map_err(|error| error.to_string())?;
-        dense.map(|weight| weight.wide()).ok_or_else(|| "expected numbers, found NF4".into())
-    }
-}
-
-/// A number as the type that a decoded weight has.
-fn rounded(dtype: Dtype, x: f32) -> f64 {
-    match dtype {
-        Dtype::F16 => half::f16::from_f32(x).to_f64(),
-        Dtype::Bf16 => half::bf16::from_f32(x).to_f64(),
-        Dtype::F32 | Dtype::U8 | Dtype::I32 => x.into(),
-    }
 }
 
 impl Source for Merged<'_> {
@@ -255,7 +237,7 @@ impl Source for Merged<'_> {
 
     fn numbers(&self, name: &str) -> Result<Vec<f32>, String> {
         let stored = self.stored_under(name);
-        let weight = self.own(stored)?;
+        let weight = own_numbers(self.model, stored)?;
         let specs = self.model.config.tensor_specs();
         let shape = specs.iter().find(|spec| spec.name == stored).map_or(&[][..], |spec| &spec.shape);
         let weight = match self.adapter {

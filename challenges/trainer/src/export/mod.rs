@@ -1,11 +1,12 @@
-//! `export`: a model with its adapter as one dense checkpoint, or as a GGUF file.
+//! `export`: a model, with its adapter if one is given, as one dense checkpoint or as a GGUF file.
 //!
 //! ```text
 //! W' = W + scale * B A        the sum in f64, rounded once to the type that is written; to f32 before blocks are made
 //! ```
 //!
 //! An embedding or an output layer that was trained as a whole takes the place of the model's, and trained rows that of
-//! its rows. Where they were one weight (`tie_word_embeddings`) and are no more, the output layer becomes a weight of
+//! its rows. Weights in NF4 are decoded first, to the type that they had before. Where embedding and output layer were
+//! one weight (`tie_word_embeddings`) and no longer are, the output layer becomes a weight of
 //! its own.
 //!
 //! What comes out is a folder as transformers reads it: `config.json`, `model.safetensors`, and the files of the
@@ -14,6 +15,7 @@
 //! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
 
 mod carried;
+mod four_bits;
 mod gguf;
 mod projector;
 mod range;
@@ -30,12 +32,13 @@ use reference::atomic_write;
 use reference::checkpoint::gguf::TensorType;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype};
-use reference::llama::{self, Llama, Storage, StoredInput, hub};
+use reference::llama::{self, Llama, Storage, StoredInput, TensorSpec, hub};
 use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Map, Value as Json, json};
 
 use crate::files::{read_json, write_json};
-use crate::output::{Failure, print, warn};
+use crate::model_files;
+use crate::output::{Failure, print};
 
 /// The flags of `export`.
 #[derive(Debug, Args)]
@@ -43,7 +46,7 @@ pub(crate) struct Export {
     /// A checkpoint's folder, or the name of a repository in the local cache
     model: String,
     /// The folder of the adapter that is merged into it
-    #[arg(long, value_name = "DIR", required_unless_present = "gguf")]
+    #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
     /// The new folder, or with --gguf the new file
     #[arg(value_name = "OUTPUT")]
@@ -139,15 +142,11 @@ const COPIED: [&str; 4] = ["json", "jinja", "txt", "model"];
 
 /// Runs `export`.
 pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
-    match &export.adapter {
-        _ if export.gguf.gguf => gguf::run(export),
-        Some(adapter) => folder(export, adapter),
-        None => Err(Failure::usage("export: expected --adapter DIR or --gguf")),
-    }
+    if export.gguf.gguf { gguf::run(export) } else { folder(export) }
 }
 
 /// Writes a folder.
-fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
+fn folder(export: &Export) -> Result<u8, Failure> {
     let output = &export.into;
     let dtype = export.dtype.and_then(Stored::float);
     if dtype.is_none() && export.dtype.is_some() {
@@ -156,30 +155,28 @@ fn folder(export: &Export, adapter: &Path) -> Result<u8, Failure> {
     if output.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
     }
-    let model = Llama::open(&export.model).map_err(Failure::usage)?;
+    let model = model_files::open(&export.model)?;
     if model.config.images.is_some() {
         let need = "expected a model of texts alone, found one that reads images, whose tower would be lost";
         return Err(Failure::Usage(format!("{}: {need}", export.model)));
     }
-    let adapter = Adapter::open(adapter, &model.config).map_err(Failure::usage)?;
-    let is_quantized = |storage: &Storage| matches!(storage, Storage::Nf4 { .. });
-    if let Some((name, _)) = model.storages().iter().find(|(_, storage)| is_quantized(storage)) {
-        return Err(Failure::Usage(format!(
-            "{}: {name}: expected a dense weight, found NF4: export merges into a checkpoint before it is quantised",
-            export.model
-        )));
+    let open = |folder: &PathBuf| Adapter::open(folder, &model.config).map_err(Failure::usage);
+    let adapter = export.adapter.as_ref().map(open).transpose()?;
+    if let Some((folder, adapter)) = export.adapter.as_ref().zip(adapter.as_ref()) {
+        four_bits::warn_of_merge(folder, adapter, &model);
     }
     let from = hub::find(&export.model).map_err(Failure::usage)?;
     let partial = beside(output)?;
-    let written = write(&from, &partial, &model, &adapter, dtype);
+    let written = write(&from, &partial, &model, adapter.as_ref(), dtype);
     let moved =
         written.and_then(|()| fs::rename(&partial, output).map_err(|error| Failure::fault(output, error)));
     if moved.is_err() {
         let _ = fs::remove_dir_all(&partial); // the reason is the one above
     }
     moved?;
-    warn_of_unused(&export.model, &model);
-    print(&format!("the merged model is in {}\n", output.display()));
+    let what = if adapter.is_some() { "the merged model" } else { "the model" };
+    let decoded = if four_bits::has_nf4(&model) { ", decoded from NF4," } else { "" };
+    print(&format!("{what}{decoded} is in {}\n", output.display()));
     Ok(0)
 }
 
@@ -198,7 +195,7 @@ fn write(
     from: &Path,
     to: &Path,
     model: &Llama,
-    adapter: &Adapter,
+    adapter: Option<&Adapter>,
     dtype: Option<Float>,
 ) -> Result<(), Failure> {
     for entry in fs::read_dir(from).map_err(|error| Failure::fault(from, error))? {
@@ -210,13 +207,8 @@ fn write(
             fs::copy(&path, to.join(&name)).map_err(|error| Failure::fault(&path, error))?;
         }
     }
-    let (mut inputs, is_untied) =
-        (model.stored().map_err(Failure::usage)?, is_untied(&model.config, Some(adapter)));
-    if is_untied {
-        let embedding =
-            inputs.iter().find(|input| module_of(&input.name) == Some(Module::EmbedTokens)).cloned();
-        inputs.extend(embedding.map(|input| StoredInput { name: "lm_head.weight".to_owned(), ..input }));
-    }
+    let is_untied = is_untied(&model.config, adapter);
+    let weights = weights(model, is_untied);
     let path = to.join("config.json");
     let mut config = read_json(&path).map_err(Failure::usage)?.unwrap_or_default();
     if let Some(dtype) = dtype {
@@ -228,29 +220,61 @@ fn write(
     if is_apart {
         config["tie_word_embeddings"] = false.into();
     }
-    if dtype.is_some() || is_apart {
+    let had_quantization =
+        config.as_object_mut().is_some_and(|all| all.shift_remove("quantization_config").is_some());
+    if dtype.is_some() || is_apart || had_quantization {
         write_json(&path, &config).map_err(Failure::usage)?;
     }
     let path = to.join("model.safetensors");
-    let written =
-        atomic_write::write_by(&path, |file| weights(file, &inputs, adapter, dtype, model.config.tied));
+    let written = atomic_write::write_by(&path, |file| write_weights(file, &weights, model, adapter, dtype));
     written.map_err(|error: io::Error| match error.kind() {
         io::ErrorKind::InvalidData => Failure::usage(error),
         _ => Failure::fault(&path, error),
     })
 }
 
+/// A weight that is written.
+struct Weight {
+    name: String,
+    /// The weight of the model that it is made from.
+    from: String,
+    shape: Vec<usize>,
+    /// The type that it is stored in, or had before it was quantised.
+    dtype: Dtype,
+}
+
+/// Every weight of the new checkpoint. An output layer that is untied is made from the embedding.
+fn weights(model: &Llama, is_untied: bool) -> Vec<Weight> {
+    let dtype = |storage: &Storage| match storage {
+        Storage::Dense(dtype) | Storage::Nf4 { dtype, .. } => *dtype,
+    };
+    let stored = |TensorSpec { name, shape, .. }: TensorSpec| {
+        let dtype = dtype(model.storages().get(&name)?); // a head that is not there yet has none
+        Some(Weight { from: name.clone(), name, shape, dtype })
+    };
+    let mut all: Vec<Weight> = model.config.tensor_specs().into_iter().filter_map(stored).collect();
+    let head = all.iter().find(|weight| is_untied && module_of(&weight.name) == Some(Module::EmbedTokens));
+    let head = head.map(|Weight { from, shape, dtype, .. }| Weight {
+        name: "lm_head.weight".to_owned(),
+        from: from.clone(),
+        shape: shape.clone(),
+        dtype: *dtype,
+    });
+    all.extend(head);
+    all
+}
+
 /// A safetensors file: eight bytes of the length of its header, the header, the tensors one after the other.
-fn weights(
+fn write_weights(
     file: &mut impl Write,
-    inputs: &[StoredInput<'_>],
-    adapter: &Adapter,
+    all: &[Weight],
+    model: &Llama,
+    adapter: Option<&Adapter>,
     dtype: Option<Float>,
-    is_tied: bool,
 ) -> io::Result<()> {
     let (mut header, mut end) = (Map::from_iter([("__metadata__".to_owned(), json!({"format": "pt"}))]), 0);
     let mut types = Vec::new();
-    for StoredInput { name, dtype: stored, shape, .. } in inputs {
+    for Weight { name, dtype: stored, shape, .. } in all {
         let as_stored = Float::of(*stored).ok_or_else(|| io::Error::other(format!("{name}: {stored:?}")))?;
         let float = dtype.unwrap_or(as_stored);
         let (_, named, bytes) = float.names();
@@ -263,12 +287,17 @@ fn weights(
     header.resize(header.len().next_multiple_of(8), b' '); // the tensors begin at a multiple of eight
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(&header)?;
-    let trained: Values<f32> = adapter.trained();
-    for (input, float) in inputs.iter().zip(types) {
-        let (weight, shape) = (numbers(input), input.shape.as_slice());
-        let merged = with_adapter(weight, (&input.name, shape), &adapter.config, is_tied, &trained);
-        check_held(&merged, float)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", input.name)))?;
+    let trained: Values<f32> = adapter.map(Adapter::trained).unwrap_or_default();
+    for (Weight { name, from, shape, .. }, float) in all.iter().zip(types) {
+        let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {why}"));
+        let weight = own_numbers(model, from).map_err(wrong)?;
+        let merged = match adapter {
+            Some(Adapter { config, .. }) => {
+                with_adapter(weight, (name, shape), config, model.config.tied, &trained)
+            }
+            None => weight,
+        };
+        check_held(&merged, float).map_err(wrong)?;
         file.write_all(&float.bytes(merged.into_iter()))?;
     }
     Ok(())
@@ -279,15 +308,6 @@ fn check_held(numbers: &[f64], float: Float) -> Result<(), String> {
     let finite: Vec<f32> = numbers.iter().filter(|x| x.is_finite()).map(|x| *x as f32).collect();
     range::check_finite(&finite)?;
     range::check(&finite, float.tensor_type())
-}
-
-/// Says which tensors of a checkpoint are in no file of the export.
-fn warn_of_unused(name: &str, model: &Llama) {
-    let unused = model.unused_tensors();
-    if let [first, others @ ..] = unused.as_slice() {
-        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-        warn(&format!("{name}: left out, since a Llama has no such tensor: {first}{more}"));
-    }
 }
 
 /// Whether the adapter gives an output layer of its own to a model that has none.
@@ -363,5 +383,25 @@ fn numbers(input: &StoredInput<'_>) -> Vec<f64> {
         Some(Float::Bfloat16) => twos.iter().map(|two| bf16::from_le_bytes(*two).to_f64()).collect(),
         Some(Float::Float16) => twos.iter().map(|two| f16::from_le_bytes(*two).to_f64()).collect(),
         None => Vec::new(),
+    }
+}
+
+/// The elements of a weight without an adapter, decoded if it is in NF4.
+fn own_numbers(model: &Llama, name: &str) -> Result<Vec<f64>, String> {
+    if let Some(Storage::Nf4 { dtype, .. }) = model.storages().get(name) {
+        let weight = model.quantized(name).map_err(|error| error.to_string())?;
+        let numbers = reference::nf4::dequantize_f32(&weight.view());
+        return Ok(numbers.into_iter().map(|x| rounded(*dtype, x)).collect());
+    }
+    let dense = model.dense::<f64>(name).map_err(|error| error.to_string())?;
+    dense.map(|weight| weight.wide()).ok_or_else(|| "expected numbers, found NF4".into())
+}
+
+/// A number as the type that a decoded weight has.
+fn rounded(dtype: Dtype, x: f32) -> f64 {
+    match dtype {
+        Dtype::F16 => f16::from_f32(x).to_f64(),
+        Dtype::Bf16 => bf16::from_f32(x).to_f64(),
+        Dtype::F32 | Dtype::U8 | Dtype::I32 => x.into(),
     }
 }

@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use challenges::decode::Decoder;
 use clap::Args;
 use kernels::Which;
-use reference::llama::{Llama, hub};
+use reference::llama::hub;
 use reference::lora::Adapter;
 use serde_json::json;
 
 use crate::gguf_tokenizer;
+use crate::model_files;
 use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
@@ -106,7 +107,7 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
 
 fn generated(options: &Options, generate: &Generate) -> Result<u8, Failure> {
     options.writes_elsewhere(&generate.prompt.files())?;
-    let model = Llama::open(&generate.model).map_err(Failure::usage)?;
+    let model = model_files::open(&generate.model)?;
     if model.config.classifier.is_some() {
         let name = &generate.model;
         return Err(Failure::Usage(format!(

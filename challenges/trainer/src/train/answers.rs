@@ -18,27 +18,32 @@ pub struct Answers {
     problem: Problem,
     outputs: usize,
     given: Vec<(Answer, Target)>,
+    has_nan: bool, // among the logits
 }
 
 impl Answers {
     /// None yet, of a classifier of so many outputs.
     pub fn new(problem: Problem, outputs: usize) -> Self {
-        Self { problem, outputs, given: Vec::new() }
+        Self { problem, outputs, given: Vec::new(), has_nan: false }
     }
 
     /// Adds what logits answer to a text.
     pub fn add(&mut self, logits: &[f32], target: &Target) {
+        self.has_nan |= logits.iter().any(|logit| logit.is_nan());
         self.given.push((Solution.answer(self.problem, logits), target.clone()));
     }
 
-    /// What they are worth, by the names of a line of metrics.
+    /// The metrics by their names in a line of metrics: null if a logit was not a number.
     pub fn metrics(&self) -> Map<String, Json> {
         let metrics = match self.problem {
             Problem::SingleLabel => self.of_classes(),
             Problem::MultiLabel => self.of_labels(),
             Problem::Regression => json!({"eval_mse": self.squares()}),
         };
-        let Json::Object(metrics) = metrics else { return Map::new() };
+        let Json::Object(mut metrics) = metrics else { return Map::new() };
+        if self.has_nan {
+            metrics.values_mut().for_each(|value| *value = Json::Null);
+        }
         metrics
     }
 

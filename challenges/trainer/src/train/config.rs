@@ -1,13 +1,15 @@
 //! The config of a run: flat TOML with the keys of TRL's command line.
 //!
 //! A key means what it means there and has the same default, unless its line below says otherwise. A key that is not
-//! known is an error with the nearest name that is; so is a value that this trainer cannot do. Relative paths are
-//! relative to the config's folder ([`paths`](super::paths)).
+//! known is an error, and so is a value that this trainer cannot do; one message has all of them. For a key of another
+//! trainer it says what there is instead ([`foreign`]); such a key is accepted only with a value that asks for what
+//! this trainer does anyway. Relative paths are relative to the config's folder ([`paths`](super::paths)).
 //!
 //! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
 //! `TrainingArguments` of `transformers`, 5.23.
 
 mod check;
+mod foreign;
 mod parts;
 mod value;
 
@@ -58,7 +60,8 @@ macro_rules! keys {
                         self.$key = <$type>::read(value).ok_or_else(|| wrong::<$type>(key, value))?;
                         self.stated.insert(stringify!($key));
                     })+
-                    _ => return Err(unknown(key)),
+                    _ if foreign::is_obeyed(key, value) => {}
+                    _ => return Err(unknown(key, value)),
                 }
                 Ok(())
             }
@@ -246,35 +249,65 @@ keys! {
 }
 
 fn wrong<T: Read>(key: &str, value: &Value) -> String {
-    format!("{key}: expected {}, found {value}", T::need())
+    let hint = match key {
+        "resume_from_checkpoint" if value.is_str() => {
+            "; true resumes from the newest checkpoint of output_dir; to start from another one, make it the \
+             adapter_name_or_path of a run in a new output_dir"
+        }
+        _ => "",
+    };
+    format!("{key}: expected {}, found {}{hint}", T::need_of(value), shown(value))
 }
 
-/// Keys of TRL's that say something which has another name here, or none.
-const ELSEWHERE: [(&str, &str); 13] = [
-    ("bf16", "dtype = \"bfloat16\" computes in it"),
-    ("disable_dropout", "lora_dropout is 0 for every objective but sft"),
-    ("fp16", "dtype = \"float16\" computes in it"),
-    ("load_in_8bit", "load_in_4bit is what there is"),
-    ("max_prompt_length", "max_length cuts prompt and answer"),
-    ("num_iterations", "a step's completions are trained once"),
-    ("optim", "the optimiser is AdamW"),
-    ("packing_strategy", "rows are packed as by \"bfd\""),
-    ("precompute_ref_log_probs", "the reference model reads each micro-batch when it is trained"),
-    ("reference_free", "objective = \"simpo\" has no reference model"),
-    ("report_to", "metrics.jsonl in output_dir has every step"),
-    ("use_peft", "an adapter is trained always"),
-    ("warmup_ratio", "warmup_steps is a number of steps"),
-];
+/// The most characters of a value that an error shows.
+const MOST_SHOWN: usize = 100;
 
-fn unknown(key: &str) -> String {
-    if let Some((_, instead)) = ELSEWHERE.iter().find(|(name, _)| *name == key) {
-        return format!("unknown key {key:?}; {instead}");
+/// A value as an error shows it: short.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Float(number) if number.is_finite() && number.abs() >= 1e16 => format!("{number:e}"),
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
     }
-    let names: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
-    let nearest = similar::get_close_matches(key, &names, 1, 0.5);
-    match nearest.first() {
-        Some(name) => format!("unknown key {key:?}; the nearest name is {name}"),
-        None => format!("unknown key {key:?}; `trainer train --example DIR` writes every key"),
+}
+
+/// The most edits between a misspelt key and the key that an error suggests for it.
+const MOST_EDITS: usize = 2;
+
+fn unknown(key: &str, value: &Value) -> String {
+    let reason = match foreign::instead(key) {
+        Some(instead) => instead.to_owned(),
+        None if value.is_table() => "the keys of a config stand outside of tables".to_owned(),
+        None => match nearest(key).as_slice() {
+            [] => "`trainer train --example DIR` writes every key".to_owned(),
+            names => format!("did you mean {}?", names.join(" or ")),
+        },
+    };
+    format!("unknown key {key:?}; {reason}")
+}
+
+/// The keys with the fewest edits from a misspelt one, if these are few for its length.
+fn nearest(key: &str) -> Vec<&'static str> {
+    let edits = |name: &str| strsim::osa_distance(key, name);
+    let least = KEYS.iter().map(|(name, _)| edits(name)).min().unwrap_or(usize::MAX);
+    let is_near = least <= MOST_EDITS && 3 * least <= key.len();
+    let names = KEYS.iter().map(|(name, _)| *name).filter(|name| is_near && edits(name) == least);
+    names.collect()
+}
+
+/// The value of a setting of the command line: TOML, or else a text.
+fn setting(text: &str) -> Result<Value, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text).replace('_', "");
+    let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v")) {
+        Some(value) => Ok(value),
+        None if is_whole && digits.parse::<i64>().is_err() => {
+            Err(format!("expected a whole number from {} to {}, found {text}", i64::MIN, i64::MAX))
+        }
+        None => Ok(Value::from(text)),
     }
 }
 
@@ -288,15 +321,22 @@ impl Config {
             named(yaml::expected(path, &text).unwrap_or_else(|| error.to_string().trim_end().to_owned()))
         })?;
         let mut config = Self::default();
-        for (key, value) in &table {
-            config.set(key, value).map_err(named)?;
-        }
+        let mut faults: Vec<String> =
+            table.iter().filter_map(|(key, value)| config.set(key, value).err()).collect();
         let is_set = |key: &str| settings.iter().any(|(set, _)| set == key);
         config.relative_to(path.parent().unwrap_or(Path::new("")), is_set);
         for (key, text) in settings {
-            let value = format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
-            let value = value.unwrap_or_else(|| Value::from(text.as_str()));
-            config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
+            let set = setting(text).map_err(|error| format!("{key}: {error}"));
+            let set = set.and_then(|value| config.set(key, &value));
+            faults.extend(set.err().map(|error| format!("--set {error}")));
+        }
+        match faults.as_slice() {
+            [] => {}
+            [fault] => return Err(named(fault.clone())),
+            faults => {
+                let count = faults.len();
+                return Err(named(format!("{count} settings cannot be used:\n  {}", faults.join("\n  "))));
+            }
         }
         config.settle();
         config.check().map_err(named)?;
@@ -331,3 +371,6 @@ impl Config {
         self.entries().into_iter().zip(KEYS).map(entry).collect::<Vec<_>>().join("\n")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,7 @@ use reference::lora::Adapter;
 use serde_json::Value as Json;
 
 use crate::gguf_tokenizer;
+use crate::model_files;
 use crate::output::{Failure, print, warn};
 use batches::Batches;
 use data::Dataset;
@@ -97,7 +98,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let ranks = train.ranks.map(|ranks| ("ranks".to_owned(), ranks.to_string()));
     let settings: Vec<(String, String)> = train.set.iter().cloned().chain(ranks).collect();
     let config = Config::read(path, &settings)?;
-    config.lookup.notes().iter().chain(config.idle_keys().iter()).for_each(|note| warn(note));
+    config.lookup.notes().iter().chain(&config.idle_keys()).for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -180,7 +181,7 @@ fn batches(config: &Config, goal: Option<&Goal>, data: &Dataset) -> Result<Batch
 fn open(config: &Config) -> Result<Llama, Failure> {
     let name = &config.model_name_or_path;
     if config.task_type == Task::CausalLm {
-        let model = Llama::open(name).map_err(Failure::usage)?;
+        let model = model_files::open(name)?;
         return match model.config.classifier {
             None => Ok(model),
             Some(_) => Err(Failure::Usage(format!(
@@ -189,6 +190,7 @@ fn open(config: &Config) -> Result<Llama, Failure> {
         };
     }
     let mut model = Llama::open_classifier(name, config.labels().as_deref()).map_err(Failure::usage)?;
+    model_files::warn_of_unused(name, &model);
     state_problem(config, &mut model.config)?;
     Ok(model)
 }
@@ -230,6 +232,7 @@ fn start(
         if let Some((saved, state)) = output.newest(&adapter.config, &model.config)? {
             return Ok((go_on(&saved, trained_on, output)?, state));
         }
+        print(&format!("{}\n", output.begin()?));
     } else if output.is_used()? {
         return Err(Failure::Usage(format!(
             "{}: a run is here already; resume_from_checkpoint = true goes on with it, another output_dir begins anew",

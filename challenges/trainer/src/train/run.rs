@@ -22,7 +22,7 @@ use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
 use reference::issues::classify::Problem;
-use reference::llama::{Classifier, Llama, Spec};
+use reference::llama::{Classifier, Llama, Spec, Storage};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Map, Value as Json, json};
@@ -193,7 +193,8 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         if self.at.step < steps {
             let step = self.at.step;
             self.say(&format!(
-                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
+                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n{}",
+                skipped(&self.at)
             ));
             return Ok(1);
         }
@@ -207,6 +208,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         };
         let folder = self.peers.agree(written)?.swap_remove(0);
         self.say(&format!("the adapter is in {folder}\n"));
+        self.say(&skipped(&self.at));
         let spent = self.spent();
         self.say(&spent);
         let pace = self.pace.describe();
@@ -420,8 +422,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     /// if they can be.
     fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
         let classifier = self.job.spec.config.classifier.as_ref();
-        let right =
-            |name: &str| (format!("{before}{name}"), mean(logged, |part| part.correct / part.counted).into());
+        let right = |name: &str| (format!("{before}{name}"), mean(logged, accuracy).into());
         match classifier.map(Classifier::problem) {
             None => {
                 let entropy = mean(logged, |part| part.entropy / part.counted).into();
@@ -463,7 +464,11 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
 
     /// The adapter of A and B.
     fn adapter(&self, trained: &Values<f32>) -> Result<Adapter, Failure> {
-        Adapter::of(self.job.adapter.clone(), &self.job.model.config, trained).map_err(Failure::bug)
+        let Job { config, model, adapter, .. } = self.job;
+        let is_nf4 = |storage: &Storage| matches!(storage, Storage::Nf4 { .. });
+        let is_on_nf4 = config.load_in_4bit || model.storages().values().any(is_nf4);
+        let adapter = Adapter::of(adapter.clone(), &model.config, trained).map_err(Failure::bug)?;
+        Ok(adapter.on_nf4(is_on_nf4))
     }
 
     /// A checkpoint; the first rank tells who watches.
@@ -500,9 +505,27 @@ fn add_to(line: &mut Json, entries: impl Iterator<Item = (String, Json)>) {
     entries.for_each(|(name, value)| line[name] = value);
 }
 
+/// The share of right answers of a micro-batch; NaN if a logit was not a number, as the largest of them is none then.
+fn accuracy(part: &Logged) -> f64 {
+    let has_numbers = part.loss.is_finite() && part.entropy.is_finite();
+    if has_numbers { part.correct / part.counted } else { f64::NAN }
+}
+
 /// The mean over micro-batches.
 fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
     logged.iter().map(of).sum::<f64>() / logged.len() as f64
+}
+
+/// A line about the steps that were skipped; empty if there were none.
+fn skipped(at: &Saved) -> String {
+    let Saved { step, skipped, .. } = at;
+    let hint = match 2 * skipped {
+        0 => return String::new(),
+        _ if skipped == step => "; nothing was trained, and the adapter is what it was at the start",
+        twice if twice >= *step => "; a smaller learning_rate or dtype = \"bfloat16\" may help",
+        _ => "",
+    };
+    format!("{skipped} of {step} steps were skipped, as their gradient was not finite{hint}\n")
 }
 
 /// What will be done, on the screen.

@@ -13,8 +13,8 @@
 //! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
 //! machine stops. The first of several ranks makes it, each writes its own file into it, and when all have, the first
 //! renames it; so the checkpoint is there for all or for none, and one that a rank cannot write is an error on all. A
-//! checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
-//! of another adapter, or that was trained on something else, ends the run. What a killed run was writing has a name
+//! checkpoint whose files do not have their hashes is left alone, and the run resumes from the one before it; where
+//! every one is damaged, the run ends. One of another adapter, or that was trained on something else, ends it, too. What a killed run was writing has a name
 //! that begins with a dot, and the next one takes it away.
 
 use std::fs::{self, File, TryLockError};
@@ -129,26 +129,61 @@ impl Output {
         Ok(self.join(METRICS).exists() || !self.checkpoints()?.is_empty())
     }
 
-    /// The newest checkpoint that is whole, and its A, B and moments. What is wrong with a newer one is said.
+    /// The newest checkpoint that is whole, and its A, B and moments; `None` without checkpoints. A warning
+    /// says what is wrong with a newer one.
     ///
-    /// Fails where that one is of another adapter.
+    /// Fails where that one is of another adapter, and where every checkpoint is damaged.
     pub fn newest(
         &self,
         config: &lora::Config,
         model: &llama::Config,
     ) -> Result<Option<(Saved, Values<f32>)>, Failure> {
+        let mut damaged = Vec::new();
         for (step, path) in self.checkpoints()? {
             match whole(&path, step) {
                 Ok(state) => {
+                    let instead = format!("; the run resumes from checkpoint-{step}");
+                    damaged.iter().for_each(|damage| warn(&format!("{damage}{instead}")));
                     let saved = read(&path, &state, config, model).map(Some);
                     return saved.map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())));
                 }
-                Err(reason) => {
-                    warn(&format!("{}: {reason}; the checkpoint before it is taken", path.display()));
-                }
+                Err(reason) => damaged.push(format!("{}: {reason}", path.display())),
             }
         }
-        Ok(None)
+        if damaged.is_empty() {
+            return Ok(None);
+        }
+        Err(Failure::Usage(format!(
+            "{}: resume_from_checkpoint = true: expected a whole checkpoint, found damaged ones only:\n  {}\n\
+             restore one from a copy, or begin anew in another output_dir",
+            self.folder.display(),
+            damaged.join("\n  ")
+        )))
+    }
+
+    /// Makes way for a run that begins at its first step, where a run was before that left no checkpoint; a message
+    /// about it. The metrics of that run are kept under another name.
+    ///
+    /// Fails where that run has ended: its adapter would be replaced.
+    pub fn begin(&self) -> Result<String, Failure> {
+        let folder = self.folder.display();
+        if self.join("adapter").exists() {
+            return Err(Failure::Usage(format!(
+                "{folder}: resume_from_checkpoint = true: expected a checkpoint, found only the adapter of a run that \
+                 ended; to train it further, begin a run in another output_dir with adapter_name_or_path = {:?}",
+                self.join("adapter").display().to_string()
+            )));
+        }
+        let mut message =
+            format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
+        let path = self.join(METRICS);
+        if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            let names = (1_u64..).map(|number| format!("metrics-{number}.jsonl"));
+            let kept = names.map(|name| self.join(&name)).find(|kept| !kept.exists()).unwrap_or_default();
+            fs::rename(&path, &kept).map_err(|error| Failure::fault(&kept, error))?;
+            message += &format!("; the metrics that were there are in {}", kept.display());
+        }
+        Ok(message)
     }
 
     /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. Every rank calls this, with the

@@ -15,6 +15,19 @@ const MOST_LABELS: u64 = 1 << 16;
 /// The most ranks that a run may have: they are threads of one process.
 const MOST_RANKS: usize = 1024;
 
+/// The largest values of some keys. They are far beyond every run, and keep products of sizes within 64 bits.
+const MOST: [(&str, u64); 9] = [
+    ("per_device_train_batch_size", 1 << 16),
+    ("per_device_eval_batch_size", 1 << 16),
+    ("gradient_accumulation_steps", 1 << 20),
+    ("max_steps", 1 << 40),
+    ("num_train_epochs", 1_000_000),
+    ("warmup_steps", 1 << 40),
+    ("num_generations", 1 << 16),
+    ("max_completion_length", 1 << 24),
+    ("reward_timeout", 1_000_000_000),
+];
+
 impl Config {
     /// That there is a run that it describes.
     pub(super) fn check(&self) -> Result<(), String> {
@@ -35,6 +48,7 @@ impl Config {
             ("eval_steps", self.eval_steps()),
             ("per_device_eval_batch_size", self.per_device_eval_batch_size),
         ];
+        self.check_sizes()?;
         if self.eval_strategy != Evaluation::No && self.eval_dataset_name.is_none() {
             return Err("eval_strategy: expected eval_dataset_name beside it, found none".to_owned());
         }
@@ -68,6 +82,25 @@ impl Config {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
         }
+    }
+
+    /// Checks that no size is absurd, and that there is a step to make.
+    fn check_sizes(&self) -> Result<(), String> {
+        let entries = self.entries();
+        let shown =
+            |key: &str| entries.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.as_ref());
+        for (key, most) in MOST {
+            let Some(found) = shown(key) else { continue };
+            if found.parse::<f64>().is_ok_and(|number| number > most as f64) {
+                return Err(format!("{key}: expected a number of at most {most}, found {found}"));
+            }
+        }
+        if self.max_steps <= 0 && self.num_train_epochs == 0.0 {
+            return Err(
+                "num_train_epochs: expected a number above 0, or max_steps above 0, found 0".to_owned()
+            );
+        }
+        Ok(())
     }
 
     /// That the settings are of one task.
@@ -110,7 +143,9 @@ impl Config {
 
     /// That ranks can share the run.
     fn check_ranks(&self) -> Result<(), String> {
-        let of_mesh: usize = self.mesh.0.iter().map(|(_, ranks)| ranks).product();
+        let of_mesh = self.mesh.0.iter().try_fold(1_usize, |all, (_, ranks)| all.checked_mul(*ranks));
+        let of_mesh =
+            of_mesh.ok_or_else(|| format!("mesh: expected at most {MOST_RANKS} ranks, found more"))?;
         if let Some(given) = self.ranks.filter(|given| !self.mesh.0.is_empty() && *given != of_mesh as u64) {
             let mesh = self.mesh.shown().unwrap_or_default();
             return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {given}"));

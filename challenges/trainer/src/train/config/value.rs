@@ -15,6 +15,11 @@ pub(super) trait Read: Sized {
     /// What is expected, in a sentence.
     fn need() -> String;
 
+    /// The expectation that this value does not meet, in a sentence.
+    fn need_of(_value: &Value) -> String {
+        Self::need()
+    }
+
     /// `None` if the value is none.
     fn read(value: &Value) -> Option<Self>;
 
@@ -212,6 +217,10 @@ impl<T: Read> Read for Option<T> {
         T::need()
     }
 
+    fn need_of(value: &Value) -> String {
+        T::need_of(value)
+    }
+
     fn read(value: &Value) -> Option<Self> {
         T::read(value).map(Some)
     }
@@ -226,8 +235,13 @@ impl Read for String {
         "a text".to_owned()
     }
 
+    fn need_of(value: &Value) -> String {
+        let is_empty = value.as_str().is_some_and(|text| text.trim().is_empty());
+        if is_empty { "a text that is not empty".to_owned() } else { Self::need() }
+    }
+
     fn read(value: &Value) -> Option<Self> {
-        value.as_str().map(str::to_owned)
+        value.as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned)
     }
 
     fn shown(&self) -> Option<String> {
@@ -255,10 +269,11 @@ impl Read for Names {
     }
 
     fn read(value: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
         let names: Vec<String> = match value {
-            Value::Array(names) => names.iter().map(String::read).collect::<Option<_>>()?,
+            Value::Array(names) => names.iter().map(text).collect::<Option<_>>()?,
             Value::Table(table) => {
-                let name = |number: usize| String::read(table.get(&number.to_string())?);
+                let name = |number: usize| text(table.get(&number.to_string())?);
                 (0..table.len()).map(name).collect::<Option<_>>()?
             }
             _ => return None,
@@ -351,14 +366,30 @@ impl Read for u64 {
     }
 }
 
+/// The largest whole number up to which every one is an f64.
+const MOST_EXACT: i64 = 1 << 53;
+
 impl Read for f64 {
     fn need() -> String {
         "a finite number of at least 0".to_owned()
     }
 
+    fn need_of(value: &Value) -> String {
+        match value {
+            Value::Integer(number) if *number > MOST_EXACT => {
+                format!("a whole number of at most {MOST_EXACT}")
+            }
+            Value::Float(number) if number.is_finite() && *number > 0.0 => {
+                format!("a number of at most {:e}, the largest in float32", f32::MAX)
+            }
+            _ => Self::need(),
+        }
+    }
+
     fn read(value: &Value) -> Option<Self> {
-        let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
-        number.filter(|number| number.is_finite() && *number >= 0.0)
+        let whole = || value.as_integer().filter(|number| *number <= MOST_EXACT);
+        let number = value.as_float().or_else(|| whole().map(|number| number as f64));
+        number.filter(|number| (*number as f32).is_finite() && *number >= 0.0)
     }
 
     fn shown(&self) -> Option<String> {

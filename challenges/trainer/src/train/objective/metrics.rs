@@ -61,6 +61,11 @@ impl Seen<'_> {
         if tokens == 0 { 0.0 } else { all / tokens as f64 }
     }
 
+    /// The share of right tokens of some rows; NaN if a logit was not a number, as the largest of them is none then.
+    fn accuracy(&self, rows: &[usize]) -> f64 {
+        if self.mean(rows, ENTROPY).is_finite() { self.mean(rows, CORRECT) } else { f64::NAN }
+    }
+
     fn row(&self, b: usize) -> &Row {
         self.part.rows[b]
     }
@@ -108,6 +113,11 @@ pub(super) fn of(
     metrics
 }
 
+/// 1 for true and 0 for false, or NaN where the number that it was decided by is NaN.
+fn known(number: f64, is_true: bool) -> f64 {
+    if number.is_nan() { f64::NAN } else { f64::from(u8::from(is_true)) }
+}
+
 /// Rewards, log-probabilities and logits of chosen and rejected answers.
 fn pairs(
     metrics: &mut Metrics,
@@ -118,15 +128,13 @@ fn pairs(
     let pairs = seen.part.rows.len() / 2;
     let [chosen, rejected] = [0..pairs, pairs..2 * pairs].map(Vec::from_iter);
     let both = || (0..pairs).map(|i| (reward(i), reward(pairs + i)));
-    metrics.put("mean_token_accuracy", seen.mean(&chosen, CORRECT));
+    metrics.put("mean_token_accuracy", seen.accuracy(&chosen));
     metrics.put("logits/chosen", seen.mean(&chosen, LOGITS));
     metrics.put("logits/rejected", seen.mean(&rejected, LOGITS));
     metrics.put("rewards/chosen", mean(both().map(|(chosen, _)| chosen)));
     metrics.put("rewards/rejected", mean(both().map(|(_, rejected)| rejected)));
-    metrics.put(
-        "rewards/accuracies",
-        mean(both().map(|(chosen, rejected)| f64::from(u8::from(chosen > rejected)))),
-    );
+    let is_larger = |(chosen, rejected): (f64, f64)| known(chosen - rejected, chosen > rejected);
+    metrics.put("rewards/accuracies", mean(both().map(is_larger)));
     metrics.put("rewards/margins", mean(both().map(|(chosen, rejected)| chosen - rejected)));
     metrics.put("logps/chosen", mean(chosen.iter().map(|b| log_p(*b))));
     metrics.put("logps/rejected", mean(rejected.iter().map(|b| log_p(*b))));
@@ -187,7 +195,7 @@ fn sampled(
     let share = |is_held: &dyn Fn(f64, f64) -> bool| -> Vec<Vec<f64>> {
         let of_row = |(b, tokens): (&usize, &Vec<Token>)| {
             let advantage = seen.part.advantages[*b];
-            let is_held = |token: &Token| f64::from(u8::from(is_held(held(token.ratio), advantage)));
+            let is_held = |token: &Token| known(token.ratio, is_held(held(token.ratio), advantage));
             let each = tokens.iter().map(is_held);
             if grpo.policy.level == Level::Sequence { each.take(1).collect() } else { each.collect() }
         };

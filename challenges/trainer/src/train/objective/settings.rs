@@ -5,7 +5,7 @@
 
 use reference::loss::{Clip, Kto, Level, Orpo, PairKind, PairLoss, Policy, SimPo};
 
-use super::super::config::{Config, Length, Objective, RewardScale, Sampling, Task};
+use super::super::config::{Config, Evaluation, Length, Objective, RewardScale, Sampling, Task};
 use super::{Goal, Grpo, GrpoKind};
 
 const GRPO_KINDS: [(&str, GrpoKind); 4] = [
@@ -121,14 +121,17 @@ impl Config {
         acting
     }
 
-    /// What a run should say of keys that do nothing.
-    pub(in crate::train) fn idle_keys(&self) -> Option<String> {
+    /// Returns a message for each stated key that has no effect.
+    pub(in crate::train) fn idle_keys(&self) -> Vec<String> {
         let is_idle = self.label_smoothing.is_some_and(|e| e > 0.0)
             && matches!(self.goal(), Ok(Some(Goal::Dpo(pair))) if !matches!(pair.kind, PairKind::Robust(_)));
         let loss = self.loss_type.as_deref().unwrap_or("sigmoid");
-        is_idle.then(|| {
-            format!("label_smoothing: loss_type = \"{loss}\" leaves it out, as in TRL; robust has it")
-        })
+        let smoothing =
+            format!("label_smoothing: loss_type = \"{loss}\" leaves it out, as in TRL; robust has it");
+        let never = self.eval_strategy == Evaluation::No && self.eval_dataset_name.is_some();
+        let evaluation = "eval_dataset_name: eval_strategy is \"no\", so the run is not evaluated; set it to \"steps\" or \"epoch\"";
+        let all = [(is_idle, smoothing), (never, evaluation.to_owned())];
+        all.into_iter().filter(|(is_idle, _)| *is_idle).map(|(_, message)| message).collect()
     }
 
     /// That there is such an objective.
