@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 use super::calls::Calls;
 use super::vocabulary::vocabulary;
 use crate::decoder::stops;
-use crate::output::Failure;
+use crate::messages;
+use crate::output::{Failure, warn};
 use crate::template::json_of;
 use crate::train::data::Encoder;
 
@@ -86,6 +87,7 @@ impl Prompt {
         let encoder = self.encoder()?;
         let text = encoder.render(conversation);
         let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?.text;
+        encoder.take_notices().iter().for_each(|notice| warn(&format!("{}: {notice}", file.display())));
         encoder.encode(&text, false).map_err(|error| self.named(&error))
     }
 
@@ -162,5 +164,7 @@ fn conversation(file: &Path, tools: Option<&Path>) -> Result<Conversation, Failu
         },
     };
     let messages = list(messages, "messages", file)?;
+    messages::check(&messages, "messages")
+        .map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     Ok(Conversation { messages, tools, add_generation_prompt: true, ..Conversation::default() })
 }
