@@ -16,17 +16,20 @@
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
 //! | `rounding` | what MinGW's C library has wrong |
+//! | [`file_kind`], [`json`] | what a file holds, by its first bytes; JSON with errors that name it |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 
 pub mod atomic_write;
 pub mod checkpoint;
 pub mod clean;
 pub mod dtype;
+pub mod file_kind;
 pub mod fsdp;
 pub mod grad;
 pub mod graph;
 pub mod issues;
 pub mod jinja;
+pub mod json;
 pub mod llama;
 pub mod lora;
 pub mod loss;

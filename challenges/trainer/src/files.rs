@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use reference::atomic_write;
+use reference::file_kind::{FileKind, LOOKED_AT};
+use reference::{atomic_write, json};
 use serde_json::Value as Json;
 
 /// What is wrong with a checkpoint's file.
@@ -28,8 +29,20 @@ pub enum Problem {
         /// The bound.
         most: u64,
     },
+    /// It is a file of another kind.
+    Foreign {
+        /// The expected kind.
+        need: &'static str,
+        /// The kind that its first bytes show.
+        got: FileKind,
+    },
+    /// It is not UTF-8.
+    Utf8 {
+        /// The offset of the first byte that is none.
+        at: usize,
+    },
     /// It is not JSON.
-    Json(serde_json::Error),
+    Json(json::Error),
     /// An entry is not what it should be.
     Entry {
         /// Where in the file: `added_tokens[3].id`.
@@ -83,13 +96,21 @@ impl From<io::Error> for Problem {
     }
 }
 
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Problem {
+        Problem::Json(json::Error::Invalid(error))
+    }
+}
+
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.problem {
             Problem::Io(error) => write!(f, "{error}"),
             Problem::TooLarge { most } => write!(f, "the file is larger than {most} bytes"),
-            Problem::Json(error) => write!(f, "invalid JSON: {error}"),
+            Problem::Foreign { need, got } => write!(f, "expected {need}, found {got}"),
+            Problem::Utf8 { at } => write!(f, "expected text in UTF-8, found another byte at offset {at}"),
+            Problem::Json(error) => write!(f, "{error}"),
             Problem::Entry { entry, got, need } => write!(f, "{entry}: expected {need}, found {got}"),
             Problem::Disagree { token, here, there } => {
                 write!(f, "the token {token:?} has the id {here}, and {there} in another file of the folder")
@@ -114,11 +135,40 @@ impl std::error::Error for FileError {
 const MOST_BYTES: u64 = 256 << 20;
 
 /// Reads a text; `None` if the file is missing.
+///
+/// Fails where the file is not UTF-8, and where it is the pointer of a large file.
 pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
-    let read = || -> Result<String, Problem> {
-        let mut text = String::new();
-        let count = File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-        if count as u64 > MOST_BYTES { Err(Problem::TooLarge { most: MOST_BYTES }) } else { Ok(text) }
+    let text = |bytes: Vec<u8>| match (FileKind::of(&bytes), String::from_utf8(bytes)) {
+        (Some(got), Err(_)) | (Some(got @ FileKind::LfsPointer), _) => {
+            Err(Problem::Foreign { need: "text in UTF-8", got })
+        }
+        (None, Err(error)) => Err(Problem::Utf8 { at: error.utf8_error().valid_up_to() }),
+        (_, Ok(text)) => Ok(text), // a template may begin as a web page does
+    };
+    let read = read_bytes(path)?.map(text).transpose();
+    read.map_err(|problem| problem.of(path))
+}
+
+/// Reads JSON of any kind; `None` if the file is missing.
+pub fn read_value(path: &Path) -> Result<Option<Json>, FileError> {
+    let parsed = read_bytes(path)?.map(|bytes| json::parse(&bytes).map_err(Problem::Json));
+    parsed.transpose().map_err(|problem| problem.of(path))
+}
+
+/// Reads a JSON object; `None` if the file is missing.
+pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
+    match read_value(path)? {
+        Some(json) if !json.is_object() => Err(Problem::entry("it", &json, "an object").of(path)),
+        json => Ok(json),
+    }
+}
+
+/// Reads a file of limited size; `None` if it is missing.
+fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    let read = || -> Result<Vec<u8>, Problem> {
+        let mut bytes = Vec::new();
+        let count = File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if count as u64 > MOST_BYTES { Err(Problem::TooLarge { most: MOST_BYTES }) } else { Ok(bytes) }
     };
     match read() {
         Err(Problem::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -126,11 +176,12 @@ pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// Reads a JSON object; `None` if the file is missing.
-pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
-    let Some(text) = read_text(path)? else { return Ok(None) };
-    let json: Json = serde_json::from_str(&text).map_err(|error| Problem::Json(error).of(path))?;
-    if json.is_object() { Ok(Some(json)) } else { Err(Problem::entry("it", &json, "an object").of(path)) }
+/// Returns the kind of a safetensors file that is something else; `None` if its first bytes do not show it.
+pub fn not_safetensors(path: &Path) -> Option<Problem> {
+    let mut begin = Vec::new();
+    File::open(path).ok()?.take(LOOKED_AT as u64).read_to_end(&mut begin).ok()?;
+    let got = FileKind::of(&begin).filter(|kind| *kind != FileKind::Safetensors)?;
+    Some(Problem::Foreign { need: "safetensors", got })
 }
 
 /// Copies a file, whatever it weighs, as a whole; whether there was one.
@@ -145,7 +196,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<bool, FileError> {
 
 /// Writes a JSON file, indented, as a whole.
 pub fn write_json(path: &Path, json: &Json) -> Result<(), FileError> {
-    let mut text = serde_json::to_vec_pretty(json).map_err(|error| Problem::Json(error).of(path))?;
+    let mut text = serde_json::to_vec_pretty(json).map_err(|error| Problem::from(error).of(path))?;
     text.push(b'\n');
     atomic_write::write(path, &text).map_err(|error| Problem::Io(error).of(path))
 }

@@ -18,7 +18,7 @@ use half::{bf16, f16};
 use reference::atomic_write;
 use serde_json::{Map, Value as Json, json};
 
-use super::files::{FileError, Problem, read_json, write_json};
+use super::files::{FileError, Problem, not_safetensors, read_json, write_json};
 
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,7 +223,7 @@ struct Plan {
 
 impl Plan {
     fn read(path: &Path, sizes: Sizes) -> Result<Plan, FileError> {
-        Plan::parse(path, sizes).map_err(|problem| problem.of(path))
+        Plan::parse(path, sizes).map_err(|problem| not_safetensors(path).unwrap_or(problem).of(path))
     }
 
     fn parse(path: &Path, sizes: Sizes) -> Result<Plan, Problem> {
@@ -237,7 +237,7 @@ impl Plan {
         }
         let mut text = vec![0; length as usize];
         file.read_exact(&mut text)?;
-        let header: Map<String, Json> = serde_json::from_slice(&text).map_err(Problem::Json)?;
+        let header: Map<String, Json> = serde_json::from_slice(&text)?;
         let entries = header.iter().filter(|(name, _)| *name != "__metadata__");
         let mut tensors =
             entries.map(|(name, entry)| stored(name, entry, sizes)).collect::<Result<Vec<_>, _>>()?;
@@ -301,7 +301,7 @@ impl Plan {
                 entry["shape"][0] = json!(table.rows + table.added);
             }
         }
-        let mut text = serde_json::to_vec(&header).map_err(Problem::Json)?;
+        let mut text = serde_json::to_vec(&header)?;
         text.resize(text.len().next_multiple_of(8), b' ');
         Ok(text)
     }

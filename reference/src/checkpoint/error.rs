@@ -8,6 +8,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::file_kind::FileKind;
+use crate::json;
+
 /// Why a checkpoint or one of its tensors cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -35,6 +38,14 @@ pub enum Error {
     },
     /// No tensor of that name.
     MissingTensor,
+
+    /// The file has another format.
+    Foreign {
+        /// The format that the reader expects.
+        need: &'static str,
+        /// The format that it recognised.
+        got: FileKind,
+    },
 
     // A safetensors file.
     /// The file cannot be opened or mapped.
@@ -116,7 +127,7 @@ pub enum Error {
     /// The index is not the JSON that it should be.
     IndexJson {
         /// Where and why.
-        source: serde_json::Error,
+        source: json::Error,
     },
     /// The index names a file that does not lie beside it.
     ShardName {
@@ -156,6 +167,7 @@ impl fmt::Display for Error {
                 write!(f, "shape {shape:?} has more elements than fit in memory")
             }
             Error::MissingTensor => write!(f, "not in the checkpoint"),
+            Error::Foreign { need, got } => write!(f, "expected {need}, found {got}"),
             Error::Open { source } => write!(f, "cannot be opened: {source}"),
             Error::HeaderLength { got, need } => {
                 write!(f, "file of {got} bytes, its header alone needs {need}")
@@ -192,9 +204,8 @@ impl error::Error for Error {
         match self {
             Error::InTensor { fault, .. } | Error::InFile { fault, .. } => fault.source(),
             Error::Open { source } | Error::Write { source } => Some(source),
-            Error::HeaderJson { source } | Error::HeaderEntry { source } | Error::IndexJson { source } => {
-                Some(source)
-            }
+            Error::HeaderJson { source } | Error::HeaderEntry { source } => Some(source),
+            Error::IndexJson { source } => Some(source),
             _ => None,
         }
     }

@@ -8,13 +8,14 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::Error;
+use crate::json;
 
 /// The files that an index lists, each with its tensors.
 ///
 /// A file is a plain name beside the index: an index that was downloaded names no file elsewhere.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Vec<String>>, Error> {
-    let json = fs::read(path).map_err(|source| Error::Open { source })?;
-    let index: Index = serde_json::from_slice(&json).map_err(|source| Error::IndexJson { source })?;
+    let bytes = fs::read(path).map_err(|source| Error::Open { source })?;
+    let index: Index = json::parse(&bytes).map_err(|source| Error::IndexJson { source })?;
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (tensor, file) in index.weight_map {
         if !is_plain(&file) {

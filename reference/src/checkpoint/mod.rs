@@ -19,6 +19,8 @@ pub use error::Error;
 use header::Entry;
 use safetensors::tensor::Dtype;
 
+use crate::file_kind::FileKind;
+
 /// One or more safetensors files, mapped.
 pub struct Checkpoint {
     files: Vec<Bytes>,
@@ -103,7 +105,7 @@ impl Checkpoint {
     }
 
     fn of_one(bytes: Bytes) -> Result<Self, Error> {
-        let entries = header::parse(bytes.as_slice())?;
+        let entries = entries(&bytes)?;
         let tensors = entries.into_iter().map(|(name, entry)| (name, Located { file: 0, entry })).collect();
         Ok(Self { files: vec![bytes], tensors })
     }
@@ -122,7 +124,7 @@ impl Checkpoint {
     /// Maps one shard.
     fn add(&mut self, path: &Path, names: Vec<String>) -> Result<(), Error> {
         let bytes = Bytes::map(path)?;
-        let mut entries = header::parse(bytes.as_slice())?;
+        let mut entries = entries(&bytes)?;
         for name in names {
             let entry = entries.remove(&name).ok_or_else(|| Error::NotInShard.of(&name))?;
             self.tensors.insert(name, Located { file: self.files.len(), entry });
@@ -130,6 +132,16 @@ impl Checkpoint {
         self.files.push(bytes);
         Ok(())
     }
+}
+
+/// The tensors of a safetensors file.
+///
+/// Fails with the file's format if it has another one.
+fn entries(bytes: &Bytes) -> Result<BTreeMap<String, Entry>, Error> {
+    header::parse(bytes.as_slice()).map_err(|fault| match FileKind::of(bytes.as_slice()) {
+        None | Some(FileKind::Safetensors) => fault,
+        Some(got) => Error::Foreign { need: "safetensors", got },
+    })
 }
 
 /// Product of the dimensions; `None` if it overflows.

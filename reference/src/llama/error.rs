@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{checkpoint, nf4};
+use crate::{checkpoint, json, nf4};
 
 /// Why a model or its adapter cannot be opened, or an adapter not be written.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub enum Error {
     /// It is no JSON object.
     Json {
         /// Where and why.
-        source: serde_json::Error,
+        source: json::Error,
     },
     /// A field is not there.
     MissingField {
@@ -146,7 +146,7 @@ impl fmt::Display for Error {
             ),
             Error::Open { source } => write!(f, "cannot be opened: {source}"),
             Error::Write { source } => write!(f, "cannot be written: {source}"),
-            Error::Json { source } => write!(f, "does not parse: {source}"),
+            Error::Json { source } => write!(f, "{source}"),
             Error::MissingField { field, need } => write!(f, "missing `{field}`: expected {need}"),
             Error::Field { field, got, need } => write!(f, "`{field}`: expected {need}, found {got}"),
             Error::Checkpoint(fault) => fault.fmt(f),

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Error;
+use crate::json;
 
 /// A JSON object, and where it stands in its file.
 #[derive(Clone)]
@@ -17,8 +18,8 @@ pub(crate) struct Fields {
 impl Fields {
     /// The object that a file holds.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let json = fs::read(path).map_err(|source| Error::Open { source })?;
-        let map = serde_json::from_slice(&json).map_err(|source| Error::Json { source })?;
+        let bytes = fs::read(path).map_err(|source| Error::Open { source })?;
+        let map = json::parse(&bytes).map_err(|source| Error::Json { source })?;
         Ok(Self { within: String::new(), map })
     }
 

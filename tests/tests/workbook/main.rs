@@ -25,6 +25,7 @@ mod compilers;
 mod constrain;
 mod contract;
 mod cuda;
+mod data_files;
 mod device;
 mod donate;
 mod drawn_checkpoint;

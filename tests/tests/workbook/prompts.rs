@@ -69,11 +69,17 @@ fn a_row_of_messages_that_is_none_is_named() {
         (json!([{"role": "user", "content": "a"}]), json!([{"role": "assistant", "content": "b"}]));
     for (row, want) in [
         (json!({"prompt": user, "completion": "b"}), "line 1: completion: expected a list of messages"),
-        (json!({"prompt": user}), "line 1: expected the key completion beside prompt"),
+        (json!({"prompt": user}), "line 1: expected the key completion next to prompt"),
         (json!({"messages": user, "tools": 3}), "line 1: tools: expected a list, or its JSON as a text"),
         (json!({"prompt": "a", "completion": answer}), "line 1: completion: expected a text"),
-        (json!({"prompt": [], "completion": answer}), "line 1: ValueError"),
-        (json!({"prompt": user, "completion": answer, "tools": "[1"}), "line 1: tools: invalid JSON"),
+        (
+            json!({"prompt": [], "completion": answer}),
+            "line 1: prompt: expected at least one message, found an empty list",
+        ),
+        (
+            json!({"prompt": user, "completion": answer, "tools": "[1"}),
+            "line 1: tools: line 1, column 2: invalid JSON",
+        ),
         (
             json!({"messages": user, "chat_template_kwargs": 1}),
             "line 1: chat_template_kwargs: expected an object",

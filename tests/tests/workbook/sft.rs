@@ -536,7 +536,7 @@ fn bad_input_is_named_and_nothing_is_written() {
             write("gap.jsonl", &format!("{good}\n\n{good}\n")),
             "line 2: expected a JSON object, found an empty line",
         ),
-        (write("half.jsonl", &format!("{good}\n{good}\n{}", &good[..40])), "line 3: invalid JSON"),
+        (write("half.jsonl", &format!("{good}\n{good}\n{}", &good[..40])), "line 3, column 40: invalid JSON"),
         (write("list.jsonl", "[1]\n"), "line 1: expected a JSON object"),
         (write("keys.jsonl", "{\"chat\": 1}\n"), "line 1: assistant_only_loss needs `messages`"),
         (write("asked.jsonl", &format!("{asked}\n")), "no line has a trained token"),

@@ -88,7 +88,10 @@ fn variables_tools_the_clock_and_spans_are_given_and_shown() {
         "v.jinja",
         "{{ strftime_now('%d %b %Y') }} {{ n + 1 }} {{ s }} {{ tools[0].x }} {% generation %}é!{% endgeneration %}",
     );
-    place.write("o.json", "{\"messages\": [{\"role\": \"user\"}], \"tools\": [{\"x\": 7}]}");
+    place.write(
+        "o.json",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"tools\": [{\"x\": 7}]}",
+    );
     let line = [
         "render",
         "v.jinja",

@@ -341,7 +341,7 @@ pub(super) fn check_ignored_merges(json: &Json, pre: &str) -> Result<(), Problem
 fn unmerged(json: &Json) -> Result<Option<String>, Problem> {
     let mut model = json["model"].clone();
     model["ignore_merges"] = false.into();
-    let bpe: BPE = serde_json::from_str(&model.to_string()).map_err(Problem::Json)?; // it borrows from a text
+    let bpe: BPE = serde_json::from_str(&model.to_string())?; // it borrows from a text
     let added = json["added_tokens"].as_array().into_iter().flatten();
     let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
     let is_merged = |text: &str, id: u32| match bpe.tokenize(text).as_deref() {

@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 use super::calls::Calls;
 use super::vocabulary::vocabulary;
 use crate::decoder::stops;
-use crate::output::Failure;
+use crate::messages;
+use crate::output::{Failure, warn};
 use crate::template::json_of;
 use crate::train::data::Encoder;
 use crate::train::image_files::parts_of;
@@ -92,6 +93,7 @@ impl Prompt {
         let encoder = self.encoder()?;
         let text = encoder.render(conversation);
         let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?.text;
+        encoder.take_notices().iter().for_each(|notice| warn(&format!("{}: {notice}", file.display())));
         encoder.encode(&text, false).map_err(|error| self.named(&error))
     }
 
@@ -168,6 +170,8 @@ fn conversation(file: &Path, tools: Option<&Path>) -> Result<Conversation, Failu
         },
     };
     let messages = list(messages, "messages", file)?;
+    messages::check(&messages, "messages")
+        .map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     let images =
         parts_of(&messages).map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     if !images.is_empty() {

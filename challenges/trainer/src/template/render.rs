@@ -9,8 +9,10 @@ use jiff::civil::DateTime;
 use serde_json::{Value as Json, json};
 
 use super::source::Source;
-use crate::files::read_text;
+use crate::files::read_value;
+use crate::messages;
 use crate::output::{Failure, Options, warn};
+use crate::roles::{self, Roles};
 
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag of the command line
@@ -70,13 +72,21 @@ impl Render {
         let source = Source::read(&self.from)?;
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
         let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
-        let rendered = match compiled.chat(&self.conversation(&source)?) {
+        let conversation = self.conversation(&source)?;
+        let rendered = match compiled.chat(&conversation) {
             Ok(rendered) => rendered,
             Err(error) => {
                 warn(&format!("{}: {error}", self.from.display()));
                 return Ok(1);
             }
         };
+        if conversation.messages.iter().any(roles::is_unusual) {
+            let roles = Roles::new([source.text.as_str()].into_iter());
+            let write = |other: &Conversation| compiled.chat(other).map(|other| other.text);
+            let _ = roles.check(&conversation, &rendered.text, write); // its error is a notice, too
+            let notices = roles.take_notices();
+            notices.iter().for_each(|notice| warn(&format!("{}: {notice}", self.from.display())));
+        }
         let spans: Vec<[usize; 2]> = rendered.spans.iter().map(|span| [span.start, span.end]).collect();
         let text = match (options.json, self.spans) {
             (true, _) => format!("{}\n", json!({"text": rendered.text, "spans": spans})),
@@ -111,6 +121,8 @@ impl Render {
                 self.messages.display()
             )));
         };
+        messages::check(messages, "messages")
+            .map_err(|error| Failure::usage(format!("{}: {error}", self.messages.display())))?;
         let mut variables = source.variables();
         variables.extend(self.set.iter().cloned());
         let special = if self.defuse { source.special(&self.from)? } else { Vec::new() };
@@ -142,10 +154,8 @@ fn kind(value: &Json) -> &'static str {
     }
 }
 
-/// A file's JSON.
+/// Reads a file's JSON.
 pub(crate) fn json_of(path: &Path) -> Result<Json, Failure> {
-    let text = read_text(path).map_err(Failure::usage)?;
-    let text = text.ok_or_else(|| Failure::usage(format!("{}: there is no such file", path.display())))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::usage(format!("{}: invalid JSON: {error}", path.display())))
+    let json = read_value(path).map_err(Failure::usage)?;
+    json.ok_or_else(|| Failure::usage(format!("{}: there is no such file", path.display())))
 }

@@ -1,14 +1,19 @@
-//! Data: a file with a JSON object a line, as tokens and which of them are trained.
+//! Data: a file of JSON objects ([`lines`](super::lines)), as tokens and which of them are trained.
 //!
 //! ```text
 //! {"messages": [..]}                        the chat template's text
+//! {"conversations": [..]}                   the same, of messages that may have ShareGPT's keys from and value
 //! {"prompt": [..], "completion": [..]}      that of all the messages; the completion is trained
 //! {"prompt": "..", "completion": ".."}      both texts, then the end of the sequence; the completion is trained
 //! {"text": ".."}                            the text, then the end of the sequence
 //! {"text": "..", "label": ..}               of a classifier: the text, or the messages, and what it is answered with
 //! ```
 //!
-//! A text that ends with the end of the sequence already gets no second one.
+//! A text that ends with the end of the sequence already gets no second one; see [`end`](super::end) for the token.
+//!
+//! Of columns that compete, `prompt` and `completion` that are messages come first, then `messages`, then texts. Where a
+//! line has both `messages` and `conversations` in ShareGPT's form, TRL replaces the former by the latter. A notice names
+//! the columns that are not read.
 //!
 //! Messages may have `tools` beside them, a list or such a list as text, and `chat_template_kwargs`, an object of
 //! variables for the template. A completion begins where the tokens of all part from those of the prompt alone, which
@@ -27,11 +32,8 @@
 //! (`_prepare_dataset`, `build_labels`).
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use challenges::issues::chat::{Chat as _, ChatTemplate, Conversation, Options, Rendered, Solution};
 use challenges::issues::classify::{self, Classify as _, Problem};
@@ -39,15 +41,22 @@ use reference::llama;
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
-use super::Config;
+pub(super) use super::columns::given;
+use super::columns::{conversation, turns, unknown};
 use super::config::Evaluation;
 use super::image_files;
 use super::images::{Images, Picture};
 use super::labels::{Labels, Target};
+use super::lines;
+use super::notices::Notices;
 use super::objective::Judgement;
+pub use super::pack::packed;
+use super::{Config, end};
 use crate::files::read_text;
 use crate::markers::Markers;
-use crate::output::Failure;
+use crate::messages::{self, kind};
+use crate::output::{Failure, warn};
+use crate::roles::Roles;
 use crate::template::Source;
 
 /// A row of data as a model reads it.
@@ -67,18 +76,21 @@ pub struct Row {
 
 /// What turns a line into a row.
 pub struct Encoder<'i> {
-    folder: PathBuf,
     tokenizer: Tokenizer,
-    template: Option<(ChatTemplate, Vec<(String, Json)>)>,
+    /// The chat template with its variables, or why there is none.
+    template: Result<(ChatTemplate, Vec<(String, Json)>), String>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
-    end_text: String,
+    /// Its text, or why there is none.
+    end_text: Result<String, String>,
     assistant_only: bool,
     /// What lines are answered with, if a classifier is trained.
     labels: Option<Labels>,
     /// What lines may show, if the model reads images.
     images: Option<&'i Images>,
     merged: Cell<usize>, // prompts of the file that is read whose tokens do not begin their row
+    notices: Notices,    // about the file that is read
+    roles: Roles,
 }
 
 /// The rows of a file.
@@ -99,10 +111,9 @@ pub struct Dataset {
     pub judged: Vec<Judgement>,
     /// What a classifier answers; `None` of a model that predicts the next token.
     pub problem: Option<Problem>,
+    /// What the user is told about the file.
+    pub notices: Vec<String>,
 }
-
-/// Bytes that a line may have.
-const LONGEST_LINE: usize = 64 << 20;
 
 impl Row {
     /// The labels: the token where it is trained, else -100. That the first of a document has no loss is the graph's. Of
@@ -158,7 +169,7 @@ impl Row {
     }
 
     /// Rows one after the other, as the documents of one.
-    fn joined(rows: &[&Row]) -> Self {
+    pub(super) fn joined(rows: &[&Row]) -> Self {
         Self {
             ids: rows.iter().flat_map(|row| row.ids.iter().copied()).collect(),
             trained: rows.iter().flat_map(|row| row.trained.iter().copied()).collect(),
@@ -178,11 +189,12 @@ impl<'i> Encoder<'i> {
         let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
         let text =
             read_text(&file).map_err(Failure::usage)?.ok_or_else(|| named(&"there is no such file"))?;
+        let markers = Markers::read(folder).map_err(Failure::usage)?;
+        let text = text.trim_start_matches('\u{feff}');
         let mut tokenizer: Tokenizer = text.parse().map_err(|error: tokenizers::Error| named(&error))?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| named(&error))?;
         let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
-        let markers = Markers::read(folder).map_err(Failure::usage)?;
         let rows = (largest as usize + 1).max(markers.size as usize); // the library numbers some tokens anew
         if rows > vocab {
             return Err(named(&format!(
@@ -191,20 +203,28 @@ impl<'i> Encoder<'i> {
                 rows - 1
             )));
         }
-        let source = Source::read(folder);
-        let end = source
-            .as_ref()
-            .ok()
-            .and_then(|source| source.markers.named.iter().find(|(n, _)| *n == "eos_token"));
-        let end_text = end.map(|(_, token)| token.clone()).unwrap_or_default();
-        let end = tokenizer.token_to_id(&end_text).map(|id| id as i32);
+        let found = end::find(folder, &tokenizer).map_err(Failure::usage)?;
+        let end = found.as_ref().ok().map(|(_, id)| *id);
+        let begin = markers.named.iter().find(|(name, _)| name == "bos_token");
+        let begin = begin.and_then(|(_, text)| tokenizer.token_to_id(text)).map(|id| id as i32);
+        let notices = Notices::new(&tokenizer, begin, end).map_err(|error| named(&error))?;
+        let roles = Roles::new(markers.templates.iter().map(|(_, text)| text.as_str()));
+        let source = match Source::read(folder) {
+            Err(_) if markers.templates.is_empty() => {
+                Err(format!("`messages` need a chat template; {} has none", folder.display()))
+            }
+            source => source.map_err(|failure| failure.to_string()),
+        };
         let marks = source.as_ref().is_ok_and(|source| marks_generation(&source.text));
         let template = match source {
             Ok(source) => {
                 let variables = source.variables();
-                Some((source.compiled(folder, Options::default())?, variables))
+                Ok((source.compiled(folder, Options::default())?, variables))
             }
-            Err(_) => None,
+            Err(reason) if assistant_only && !markers.templates.is_empty() => {
+                return Err(Failure::Usage(reason));
+            }
+            Err(reason) => Err(reason),
         };
         if assistant_only && !marks {
             return Err(Failure::Usage(format!(
@@ -214,15 +234,16 @@ impl<'i> Encoder<'i> {
             )));
         }
         Ok(Self {
-            folder: folder.into(),
             tokenizer,
             template,
             end,
-            end_text,
+            end_text: found.map(|(text, _)| text),
             assistant_only,
             labels: None,
             images: None,
             merged: Cell::new(0),
+            notices,
+            roles,
         })
     }
 
@@ -268,25 +289,35 @@ impl<'i> Encoder<'i> {
         file: &Path,
         mut add: impl FnMut(&mut Dataset, Map<String, Json>) -> Result<(), String>,
     ) -> Result<Dataset, Failure> {
-        let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
-        let mut reader = BufReader::new(File::open(file).map_err(|error| named(&error))?);
-        let (mut data, mut line, mut number) = (Dataset::default(), Vec::new(), 0_usize);
-        loop {
-            number += 1;
-            line.clear();
-            let mut limited = std::io::Read::take(&mut reader, LONGEST_LINE as u64);
-            if limited.read_until(b'\n', &mut line).map_err(|error| named(&error))? == 0 {
-                break;
-            }
-            let added = object(&line).and_then(|object| add(&mut data, object));
-            added.map_err(|error| named(&format!("line {number}: {error}")))?;
-        }
+        let named = |error: &str| Failure::Usage(format!("{}: {error}", file.display()));
+        let mut data = Dataset::default();
+        let count =
+            lines::objects(file, &mut |object| add(&mut data, object)).map_err(|error| named(&error))?;
         data.merged = self.merged.take();
         data.problem = self.labels.as_ref().and_then(Labels::problem);
         match data.rows.is_empty() {
-            true if number == 1 => Err(named(&"expected a JSON object a line, found an empty file")),
-            true => Err(named(&"no line has a trained token")),
-            false => Ok(data),
+            true if count == 0 => Err(named("expected a JSON object a line, found an empty file")),
+            true => Err(named(&self.untrained())),
+            false => {
+                data.notices = self.take_notices();
+                Ok(data)
+            }
+        }
+    }
+
+    /// Takes what the user is told about what was read.
+    pub(crate) fn take_notices(&self) -> Vec<String> {
+        [self.notices.take(&self.tokenizer), self.roles.take_notices()].concat()
+    }
+
+    /// Why no row is trained.
+    fn untrained(&self) -> String {
+        let error = "no line has a trained token";
+        match self.roles.listed().filter(|_| self.assistant_only) {
+            Some(roles) => format!(
+                "{error}: assistant_only_loss trains what the chat template marks, and the messages have the roles {roles}"
+            ),
+            None => error.to_owned(),
         }
     }
 
@@ -295,16 +326,22 @@ impl<'i> Encoder<'i> {
         if let Some(labels) = &self.labels {
             return Ok(Row { targets: vec![labels.target(object)?], ..self.classified(object)? });
         }
-        match ["prompt", "completion", "messages"].map(|key| given(object, key)) {
-            [Some(Json::Array(prompt)), Some(Json::Array(completion)), _] => {
+        let turns = turns(object)?;
+        match (given(object, "prompt"), given(object, "completion"), turns) {
+            (Some(Json::Array(prompt)), Some(Json::Array(completion)), _) => {
+                messages::check(prompt, "prompt")?;
+                messages::check(completion, "completion")?;
+                self.notices.see_columns(object, "prompt and completion");
                 self.answered(prompt, completion, object)
             }
-            [Some(Json::Array(_)), None, _] => Err("expected the key completion beside prompt".into()),
-            [Some(Json::Array(_)), ..] => {
+            (.., Some((key, messages))) => {
+                self.notices.see_columns(object, key);
+                self.conversation(&messages, object)
+            }
+            (Some(Json::Array(_)), None, None) => Err("expected the key completion next to prompt".into()),
+            (Some(Json::Array(_)), ..) => {
                 Err("completion: expected a list of messages, as prompt is one".into())
             }
-            [None, _, Some(Json::Array(messages))] => self.conversation(messages, object),
-            [None, _, Some(_)] => Err("messages: expected a list".into()),
             _ if self.assistant_only => {
                 Err("assistant_only_loss needs `messages`, or `prompt` and `completion` that are messages"
                     .into())
@@ -315,16 +352,15 @@ impl<'i> Encoder<'i> {
 
     /// A text to be classified, or messages.
     fn classified(&self, object: &Map<String, Json>) -> Result<Row, String> {
-        match (given(object, "messages"), given(object, "text")) {
-            (Some(Json::Array(messages)), None) => self.conversation(messages, object),
-            (None, Some(Json::String(text))) => {
-                let ids = self.encode(text, true)?;
-                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids, ..Row::default() })
+        match (turns(object)?, given(object, "text")) {
+            (Some((key, messages)), None) => {
+                self.notices.see_columns(object, key);
+                self.conversation(&messages, object)
             }
-            (Some(_), Some(_)) => Err("expected text or messages beside the label, found both".into()),
-            (Some(_), None) => Err("messages: expected a list".into()),
-            (None, Some(_)) => Err("text: expected a text".into()),
-            (None, None) => Err("expected the key text, or messages, beside the label".into()),
+            (None, Some(Json::String(text))) => self.text(text, None),
+            (Some((key, _)), Some(_)) => Err(format!("expected text or {key} next to the label, found both")),
+            (None, Some(other)) => Err(format!("text: expected a text, found {}", kind(other))),
+            (None, None) => Err("expected the key text, or messages, next to the label".into()),
         }
     }
 
@@ -336,27 +372,46 @@ impl<'i> Encoder<'i> {
             value.transpose()
         };
         match (text("prompt")?, text("completion")?, text("text")?) {
-            (Some(prompt), Some(completion), _) => self.completion(prompt, completion),
-            (_, _, Some(text)) => {
-                let mut ids = self.encode(text, true)?;
-                ids.extend(self.end_of(text));
-                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids, ..Row::default() })
+            (Some(prompt), Some(completion), _) => {
+                self.notices.see_columns(object, "prompt and completion");
+                self.completion(prompt, completion)
             }
-            _ => Err("expected the key messages, or prompt and completion, or text".into()),
+            (_, _, Some(text)) => {
+                self.notices.see_columns(object, "text");
+                self.text(text, self.end_of(text)?)
+            }
+            _ => Err(unknown(object)),
         }
+    }
+
+    /// A row that is a text, with a token after it.
+    fn text(&self, text: &str, end: Option<i32>) -> Result<Row, String> {
+        let mut ids = self.encode(text, true)?;
+        ids.extend(end);
+        self.notices.see(&ids);
+        Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids, ..Row::default() })
     }
 
     pub(super) fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
         let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
         let before = self.common(&self.encode(prompt, true)?, &ids);
-        ids.extend(self.end_of(completion));
+        ids.extend(self.end_of(completion)?);
+        self.notices.see(&ids);
         let trained = (0..ids.len()).map(|token| token >= before).collect();
         Ok(Row { documents: vec![ids.len()], ids, trained, ..Row::default() })
     }
 
-    /// What a text lacks: the end of the sequence, if it does not end with it already.
-    fn end_of(&self, text: &str) -> Option<i32> {
-        self.end.filter(|_| !text.ends_with(&self.end_text))
+    /// The end of the sequence, if a text does not end with it already.
+    ///
+    /// Fails where the tokenizer has no such token.
+    fn end_of(&self, text: &str) -> Result<Option<i32>, String> {
+        let end = self.end_text.as_ref().map_err(Clone::clone)?;
+        Ok(self.end.filter(|_| !text.ends_with(end)))
+    }
+
+    /// Why no token ends a sequence.
+    pub(super) fn no_end(&self) -> Option<&str> {
+        self.end_text.as_ref().err().map(String::as_str)
     }
 
     /// Tokens of a prompt alone that are also the first of its row.
@@ -380,12 +435,15 @@ impl<'i> Encoder<'i> {
 
     /// A conversation as the template writes it.
     pub(crate) fn render(&self, conversation: &Conversation) -> Result<Rendered, String> {
-        let Some((template, variables)) = &self.template else {
-            return Err(format!("`messages` need a chat template; {} has none", self.folder.display()));
+        let (template, variables) = self.template.as_ref().map_err(Clone::clone)?;
+        let write = |conversation: &Conversation| {
+            let variables = [variables.as_slice(), &conversation.variables].concat(); // the last of a name counts
+            let conversation = Conversation { variables, ..conversation.clone() };
+            template.chat(&conversation).map_err(|error| error.to_string())
         };
-        let variables = [variables.as_slice(), &conversation.variables].concat(); // the last of a name counts
-        let conversation = Conversation { variables, ..conversation.clone() };
-        template.chat(&conversation).map_err(|error| error.to_string())
+        let rendered = write(conversation)?;
+        self.roles.check(conversation, &rendered.text, |other| write(other).map(|other| other.text))?;
+        Ok(rendered)
     }
 
     /// A prompt and its completion, both of them messages.
@@ -412,7 +470,10 @@ impl<'i> Encoder<'i> {
     pub(super) fn prompt(&self, prompt: &Json, object: &Map<String, Json>) -> Result<Vec<i32>, String> {
         match prompt {
             Json::String(text) => self.encode(text, true),
-            Json::Array(messages) => self.asked(messages, object),
+            Json::Array(messages) => {
+                messages::check(messages, "prompt")?;
+                self.asked(messages, object)
+            }
             _ => Err("prompt: expected a text or a list of messages".to_owned()),
         }
     }
@@ -422,6 +483,7 @@ impl<'i> Encoder<'i> {
         let encoded = self.tokenizer.encode_char_offsets(rendered.text.as_str(), false);
         let encoded = encoded.map_err(|error| error.to_string())?;
         let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
+        self.notices.see(&ids);
         let offsets: Vec<Range<usize>> = encoded.get_offsets().iter().map(|(from, to)| *from..*to).collect();
         let trained = if self.assistant_only {
             Solution.token_mask(&offsets, &rendered.spans)
@@ -430,79 +492,6 @@ impl<'i> Encoder<'i> {
         };
         Ok(Row { documents: vec![ids.len()], ids, trained, ..Row::default() })
     }
-}
-
-/// A line's object.
-fn object(line: &[u8]) -> Result<Map<String, Json>, String> {
-    if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
-        return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
-    }
-    if line.trim_ascii().is_empty() {
-        return Err("expected a JSON object, found an empty line".into());
-    }
-    match serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))? {
-        Json::Object(object) => Ok(object),
-        _ => Err("expected a JSON object".into()),
-    }
-}
-
-/// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
-pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
-    object.get(key).filter(|value| !value.is_null())
-}
-
-/// Messages with what a line says beside them.
-fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
-    let tools = match given(object, "tools") {
-        Some(Json::String(text)) => {
-            Some(serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {error}"))?)
-        }
-        tools => tools.cloned(),
-    };
-    if tools.as_ref().is_some_and(|tools| !tools.is_array()) {
-        return Err("tools: expected a list, or its JSON as a text".into());
-    }
-    let variables = match given(object, "chat_template_kwargs") {
-        None => Vec::new(),
-        Some(Json::Object(all)) => all.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        Some(_) => return Err("chat_template_kwargs: expected an object".into()),
-    };
-    if let Some((name, _)) = variables.iter().find(|(name, _)| OWN.contains(&name.as_str())) {
-        return Err(format!("chat_template_kwargs: expected variables of the template, found {name}"));
-    }
-    Ok(Conversation { messages, tools, variables, ..Conversation::default() })
-}
-
-/// What a template is given that no line sets.
-const OWN: [&str; 6] =
-    ["messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"];
-
-/// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that
-/// has place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al.,
-/// "Fewer Truncations Improve Language Modeling" (2024), section 3.
-pub fn packed(rows: Vec<&Row>, most: usize) -> Vec<Row> {
-    let mut order = rows;
-    order.sort_by_key(|row| std::cmp::Reverse(row.ids.len()));
-    let mut bins: Vec<Vec<&Row>> = Vec::new();
-    let mut by_place: BTreeMap<usize, VecDeque<usize>> = BTreeMap::new(); // bins by the tokens that they have place for
-    for row in order {
-        let fits = by_place.range(row.ids.len()..).next().map(|(place, _)| *place);
-        let (bin, place) = match fits {
-            None => {
-                bins.push(Vec::new());
-                (bins.len() - 1, most)
-            }
-            Some(place) => {
-                let waiting = by_place.get_mut(&place);
-                let bin = waiting.and_then(VecDeque::pop_front).expect("a place without a bin is taken away");
-                by_place.retain(|_, waiting| !waiting.is_empty());
-                (bin, place)
-            }
-        };
-        bins[bin].push(row);
-        by_place.entry(place - row.ids.len()).or_default().push_back(bin);
-    }
-    bins.iter().map(|rows| Row::joined(rows)).collect()
 }
 
 /// Whether a template has a `generation` statement.
@@ -521,7 +510,9 @@ impl Config {
         let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
         let rows = |key: &str, file: &str| {
             let rows = self.rows_of(&encoder, file, context);
-            rows.map_err(|failure| self.lookup.explain(key, failure))
+            let rows = rows.map_err(|failure| self.lookup.explain(key, failure))?;
+            rows.notices.iter().for_each(|notice| warn(&format!("{file}: {notice}")));
+            Ok::<_, Failure>(rows)
         };
         let data = rows("dataset_name", &self.dataset_name)?;
         let evaluated = evaluated.map(|file| rows("eval_dataset_name", file)).transpose()?;

@@ -32,6 +32,7 @@ use std::path::Path;
 
 use super::bytes::Bytes;
 use super::{Error, element_count};
+use crate::file_kind::FileKind;
 use cursor::Cursor;
 pub use dequantize::dequantize;
 pub use problem::Problem;
@@ -174,7 +175,10 @@ impl Gguf {
 impl Gguf {
     fn of(file: Bytes) -> Result<Self, Error> {
         let mut cursor = Cursor::new(file.as_slice());
-        let version = cursor.begin()?;
+        let version = cursor.begin().map_err(|problem| match FileKind::of(file.as_slice()) {
+            None | Some(FileKind::Gguf) => problem.into(),
+            Some(got) => Error::Foreign { need: "GGUF", got },
+        })?;
         let [tensors, keys] = [cursor.u64()?, cursor.u64()?];
         let keys = read_keys(&mut cursor, keys)?;
         let alignment = alignment(&keys)?;

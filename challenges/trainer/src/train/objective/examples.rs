@@ -21,6 +21,8 @@ use serde_json::{Map, Value as Json};
 use super::super::config::Config;
 use super::super::data::{Dataset, Encoder, Row, given};
 use super::{Goal, Grpo};
+use crate::decoder::stops;
+use crate::messages;
 use crate::output::Failure;
 
 /// What is known of a row beside its tokens.
@@ -51,11 +53,16 @@ impl Encoder<'_> {
         config: &Config,
         most: Option<usize>,
     ) -> Result<Dataset, Failure> {
-        self.read(file, |data, object| match goal {
-            Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
-            Goal::Kto(_) => self.judged(data, &object, most),
-            Goal::Grpo(grpo) if config.reward_program.is_some() => self.alone(data, object),
-            Goal::Grpo(grpo) => self.logged(data, &object, grpo, config),
+        let is_logged = matches!(goal, Goal::Grpo(_)) && config.reward_program.is_none();
+        let stops = if is_logged { self.needed_stops(config)? } else { Vec::new() };
+        self.read(file, |data, object| {
+            no_conversations(&object)?;
+            match goal {
+                Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
+                Goal::Kto(_) => self.judged(data, &object, most),
+                Goal::Grpo(_) if config.reward_program.is_some() => self.alone(data, object),
+                Goal::Grpo(grpo) => self.logged(data, &object, grpo, config, &stops),
+            }
         })
     }
 
@@ -63,8 +70,14 @@ impl Encoder<'_> {
     fn pair(&self, data: &mut Dataset, object: &Object, most: Option<usize>) -> Result<(), String> {
         let [chosen, rejected] = ["chosen", "rejected"].map(|key| needed(object, key));
         let answers = [chosen?.clone(), rejected?.clone()];
-        let (prompt, [chosen, rejected]) = match given(object, "prompt") {
-            Some(prompt) => (prompt.clone(), answers),
+        check(&answers[0], "chosen")?;
+        check(&answers[1], "rejected")?;
+        let prompt = given(object, "prompt");
+        let (prompt, [chosen, rejected]) = match prompt.filter(|prompt| !is_within(prompt, &answers)) {
+            Some(prompt) => {
+                check(prompt, "prompt")?;
+                (prompt.clone(), answers)
+            }
             None => without_prompt(&answers)?,
         };
         let answer = |key: &str, answer: &Json| self.answer(&prompt, answer, key, object);
@@ -81,7 +94,10 @@ impl Encoder<'_> {
     /// An answer that is good or bad.
     fn judged(&self, data: &mut Dataset, object: &Object, most: Option<usize>) -> Result<(), String> {
         let [prompt, completion, label] = ["prompt", "completion", "label"].map(|key| needed(object, key));
-        let row = self.answer(prompt?, completion?, "completion", object)?;
+        let (prompt, completion) = (prompt?, completion?);
+        check(prompt, "prompt")?;
+        check(completion, "completion")?;
+        let row = self.answer(prompt, completion, "completion", object)?;
         let desirable = label?;
         let desirable =
             desirable.as_bool().ok_or_else(|| format!("label: expected true or false, found {desirable}"))?;
@@ -97,15 +113,18 @@ impl Encoder<'_> {
         object: &Object,
         grpo: &Grpo,
         config: &Config,
+        stops: &[i32],
     ) -> Result<(), String> {
         let prompt = needed(object, "prompt")?;
+        check(prompt, "prompt")?;
         let group = Group::of(object)?;
         group.check(data, config.num_generations)?;
         data.group = group.completions.len();
         for i in 0..group.completions.len() {
             let key = format!("completions[{i}]");
+            check(&group.completions[i], &key)?;
             let mut row = self.answer(prompt, &group.completions[i], &key, object)?;
-            self.end_at_stop(&mut row);
+            end_at_stop(&mut row, stops);
             let mut judgement = group.judgement(i, row.counted())?;
             judgement.is_truncated = row.cut(prompt_of(&row) + grpo.most);
             if row.counted() == 0 {
@@ -137,11 +156,15 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Leaves out what a template writes behind the end of an answer: no completion that is generated has it.
-    fn end_at_stop(&self, row: &mut Row) {
-        let answer = prompt_of(row)..row.ids.len();
-        let stop = answer.into_iter().find(|token| Some(row.ids[*token]) == self.end);
-        stop.map(|stop| row.cut(stop + 1));
+    /// The tokens that end a completion: the model's and the tokenizer's.
+    ///
+    /// Fails where there is none.
+    pub(super) fn needed_stops(&self, config: &Config) -> Result<Vec<i32>, Failure> {
+        let stops = stops(&config.model_folder()?, self.end)?;
+        match self.no_end().filter(|_| stops.is_empty()) {
+            Some(reason) => Err(Failure::Usage(format!("no token ends a completion of grpo: {reason}"))),
+            None => Ok(stops),
+        }
     }
 
     /// A prompt and an answer, both of them texts or messages.
@@ -154,6 +177,37 @@ impl Encoder<'_> {
             _ => Err("prompt: expected a text or a list of messages".to_owned()),
         }
     }
+}
+
+/// Leaves out what a template writes after the end of an answer: no generated completion has it.
+fn end_at_stop(row: &mut Row, stops: &[i32]) {
+    let answer = prompt_of(row)..row.ids.len();
+    let stop = answer.into_iter().find(|token| stops.contains(&row.ids[*token]));
+    stop.map(|stop| row.cut(stop + 1));
+}
+
+/// Checks the messages of a prompt or an answer that is a list.
+fn check(value: &Json, key: &str) -> Result<(), String> {
+    value.as_array().map_or(Ok(()), |messages| messages::check(messages, key))
+}
+
+/// Refuses a line whose prompt is only in `conversations`, which examples are not made of.
+fn no_conversations(object: &Object) -> Result<(), String> {
+    match (given(object, "prompt"), given(object, "conversations")) {
+        (None, Some(_)) => {
+            Err("conversations: expected the key prompt, a text or a list of messages with role and \
+                                content"
+                .to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if a prompt is a text next to answers that are conversations, which begin with it.
+///
+/// Source: `maybe_extract_prompt` of the `trl` library, 1.16.
+fn is_within(prompt: &Json, answers: &[Json; 2]) -> bool {
+    prompt.is_string() && answers.iter().all(Json::is_array)
 }
 
 /// What a line says of completions.

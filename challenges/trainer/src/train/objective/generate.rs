@@ -22,7 +22,7 @@ use super::super::config::Config;
 use super::super::data::{Dataset, Encoder, Row, given};
 use super::reward::RewardProgram;
 use super::{Grpo, Judgement};
-use crate::decoder::{Weights, decoder, stops};
+use crate::decoder::{Weights, decoder};
 use crate::output::Failure;
 
 /// What draws completions.
@@ -66,7 +66,7 @@ impl<'a> Generator<'a> {
         } else {
             Weights::AsStored
         };
-        let stops = stops(&config.model_folder()?, encoder.end)?;
+        let stops = encoder.needed_stops(config)?;
         let decoder = decoder(device, model, weights, Some(adapter), longest + grpo.most)?;
         Ok(Some(Self { decoder, encoder, program, stops, grpo: *grpo, seed: config.seed }))
     }

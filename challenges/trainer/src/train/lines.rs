@@ -1,0 +1,97 @@
+//! The objects of a data file: JSON lines, or one JSON array of objects.
+//!
+//! ```text
+//! {"text": "a"}          [
+//! {"text": "b"}            {"text": "a"}, {"text": "b"}
+//!                        ]
+//! ```
+//!
+//! A byte order mark, `\r\n` and empty lines at the end are skipped. A file of another kind is an error that names it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read as _};
+use std::path::Path;
+
+use reference::file_kind::{FileKind, without_bom};
+use reference::json::{self, reason};
+use serde_json::{Map, Value as Json};
+
+use crate::messages::kind;
+
+/// Bytes that a line or an item of an array may have.
+const LONGEST_LINE: usize = 64 << 20;
+
+type Object = Map<String, Json>;
+
+/// Calls `add` with each object of a file; returns their number.
+///
+/// Fails where the file holds something else, and with the error of `add`, after the number of the line.
+pub(super) fn objects(
+    file: &Path,
+    add: &mut dyn FnMut(Object) -> Result<(), String>,
+) -> Result<usize, String> {
+    let mut reader = BufReader::with_capacity(1 << 16, File::open(file).map_err(|error| error.to_string())?);
+    let begin = reader.fill_buf().map_err(|error| error.to_string())?;
+    if let Some(kind) = FileKind::of(begin) {
+        return Err(format!("expected JSON lines, found {kind}"));
+    }
+    let text = without_bom(begin);
+    let (is_array, mark) = (text.trim_ascii_start().starts_with(b"["), begin.len() - text.len());
+    if !is_array {
+        return lines(reader, add);
+    }
+    reader.consume(mark);
+    let mut count = 0;
+    json::items(reader, LONGEST_LINE, &mut |item| {
+        count += 1;
+        object(item).and_then(&mut *add)
+    })?;
+    Ok(count)
+}
+
+fn lines(
+    mut reader: impl BufRead,
+    add: &mut dyn FnMut(Object) -> Result<(), String>,
+) -> Result<usize, String> {
+    let (mut line, mut number, mut count, mut gap) = (Vec::new(), 0_usize, 0, None);
+    loop {
+        number += 1;
+        line.clear();
+        let mut limited = (&mut reader).take(LONGEST_LINE as u64 + 1);
+        if limited.read_until(b'\n', &mut line).map_err(|error| format!("line {number}: {error}"))? == 0 {
+            return Ok(count);
+        }
+        if line.len() > LONGEST_LINE {
+            return Err(format!("line {number}: longer than {} MiB", LONGEST_LINE >> 20));
+        }
+        let text = without_bom(&line).trim_ascii_end();
+        if text.is_empty() {
+            gap.get_or_insert(number);
+            continue;
+        }
+        if let Some(gap) = gap {
+            return Err(format!("line {gap}: expected a JSON object, found an empty line"));
+        }
+        count += 1;
+        let added = parsed(text, number).and_then(|json| {
+            object(json).and_then(&mut *add).map_err(|error| format!("line {number}: {error}"))
+        });
+        added?;
+    }
+}
+
+/// The JSON of a line.
+fn parsed(text: &[u8], number: usize) -> Result<Json, String> {
+    serde_json::from_slice(text).map_err(|error| {
+        let is_part = error.is_eof() || error.column() <= 1;
+        let hint = if is_part { "; each line must hold a complete object" } else { "" };
+        format!("line {number}, column {}: invalid JSON: {}{hint}", error.column(), reason(&error))
+    })
+}
+
+fn object(json: Json) -> Result<Object, String> {
+    match json {
+        Json::Object(object) => Ok(object),
+        other => Err(format!("expected a JSON object, found {}", kind(&other))),
+    }
+}
