@@ -12,6 +12,7 @@
 //! | [`llama`], [`lora`], [`optim`] | a model, its adapters and its training step as graphs |
 //! | [`loss`] (E) | each loss as a function in f64 and as a graph |
 //! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
+//! | [`exact`] | JSON whose whole numbers are exact |
 //! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
@@ -23,6 +24,7 @@ pub mod atomic_write;
 pub mod checkpoint;
 pub mod clean;
 pub mod dtype;
+pub mod exact;
 pub mod file_kind;
 pub mod fsdp;
 pub mod grad;

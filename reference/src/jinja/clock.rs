@@ -1,10 +1,6 @@
 //! The time that `strftime_now` writes.
 
-use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use super::context::Context;
-use super::error::Error;
 
 /// A moment by the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +42,6 @@ impl Clock {
     }
 }
 
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
 impl Moment {
     /// The moment so many seconds after 1970 began. Source: Hinnant, "chrono-compatible low-level date algorithms".
     fn of(seconds: u64) -> Moment {
@@ -87,90 +67,47 @@ impl Moment {
     }
 
     /// The day of the year, from 1.
-    fn day_of_year(self) -> u32 {
+    pub(super) fn day_of_year(self) -> u32 {
         let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
         let month = self.month.clamp(1, 12);
         before[month as usize - 1] + self.day + u32::from(month > 2 && self.leap())
     }
 
     /// The day of the week, Sunday being 0.
-    fn weekday(self) -> u32 {
+    pub(super) fn weekday(self) -> u32 {
+        self.days().rem_euclid(7) as u32
+    }
+
+    /// The days from the one before the year 1 began.
+    fn days(self) -> i64 {
         let year = i64::from(self.year) - 1;
         let before = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-        (before + i64::from(self.day_of_year())).rem_euclid(7) as u32
+        before + i64::from(self.day_of_year())
     }
 
-    /// The moment by a format of C's `strftime`, in its own locale and without a time zone.
-    pub(crate) fn format(self, cx: &Context, format: &str) -> Result<String, Error> {
-        let mut out = String::new();
-        let mut chars = format.chars().peekable();
-        while let Some(c) = chars.next() {
-            cx.charge(16)?;
-            if c != '%' {
-                out.push(c);
-                continue;
-            }
-            let bare = chars.next_if_eq(&'-').is_some();
-            match chars.next() {
-                Some(code) => self.field(cx, code, bare, &mut out),
-                None => out.push('%'),
-            }
-        }
-        Ok(out)
+    /// The seconds since 1970 began, in UTC.
+    pub(super) fn seconds(self) -> i64 {
+        /// [`Moment::days`] of 1970-01-01.
+        const EPOCH: i64 = 719_163;
+        let in_day = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second);
+        (self.days() - EPOCH) * 86_400 + in_day
     }
 
-    fn field(self, cx: &Context, code: char, bare: bool, out: &mut String) {
-        let half = if self.hour % 12 == 0 { 12 } else { self.hour % 12 };
-        let (day, month) = (DAYS[self.weekday() as usize], MONTHS[self.month.clamp(1, 12) as usize - 1]);
-        let padded = |number: u32, width: usize| {
-            if bare { number.to_string() } else { format!("{number:0width$}") }
+    /// The year and the week of ISO 8601: weeks begin on Mondays, and the first one has the year's first Thursday.
+    pub(super) fn iso_week(self) -> (i64, i64) {
+        let thursday = self.days() + 3 - i64::from((self.weekday() + 6) % 7);
+        let first_day = |year: i64| {
+            let before = year - 1;
+            before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) + 1
         };
-        let weeks = |first: u32| (self.day_of_year() + 6 - (self.weekday() + 7 - first) % 7) / 7;
-        let text = match code {
-            'Y' => self.year.to_string(),
-            'y' => padded(self.year.rem_euclid(100) as u32, 2),
-            'C' => padded(self.year.div_euclid(100) as u32, 2),
-            'm' => padded(self.month, 2),
-            'd' => padded(self.day, 2),
-            'e' => format!("{:>2}", self.day),
-            'H' => padded(self.hour, 2),
-            'k' => format!("{:>2}", self.hour),
-            'I' => padded(half, 2),
-            'l' => format!("{half:>2}"),
-            'M' => padded(self.minute, 2),
-            'S' => padded(self.second, 2),
-            'f' => "000000".into(),
-            'j' => padded(self.day_of_year(), 3),
-            'w' => self.weekday().to_string(),
-            'u' => (if self.weekday() == 0 { 7 } else { self.weekday() }).to_string(),
-            'U' => padded(weeks(0), 2),
-            'W' => padded(weeks(1), 2),
-            'A' => day.into(),
-            'a' => day[..3].into(),
-            'B' => month.into(),
-            'b' | 'h' => month[..3].into(),
-            'p' => if self.hour < 12 { "AM" } else { "PM" }.into(),
-            'P' => if self.hour < 12 { "am" } else { "pm" }.into(),
-            'n' => "\n".into(),
-            't' => "\t".into(),
-            '%' => "%".into(),
-            'Z' | 'z' => String::new(),
-            _ => {
-                let longer = match code {
-                    'D' | 'x' => "%m/%d/%y",
-                    'F' => "%Y-%m-%d",
-                    'T' | 'X' => "%H:%M:%S",
-                    'R' => "%H:%M",
-                    'r' => "%I:%M:%S %p",
-                    'c' => "%a %b %e %H:%M:%S %Y",
-                    _ => {
-                        let _ = write!(out, "%{}{code}", if bare { "-" } else { "" });
-                        return;
-                    }
-                };
-                self.format(cx, longer).unwrap_or_default()
-            }
+        let own = i64::from(self.year);
+        let year = if thursday < first_day(own) {
+            own - 1
+        } else if thursday >= first_day(own + 1) {
+            own + 1
+        } else {
+            own
         };
-        out.push_str(&text);
+        (year, (thursday - first_day(year)) / 7 + 1)
     }
 }

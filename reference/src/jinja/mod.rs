@@ -24,6 +24,7 @@ pub mod limits;
 mod python;
 pub mod render;
 mod spans;
+mod strftime;
 mod syntax;
 
 pub use clock::{Clock, Moment};

@@ -10,9 +10,11 @@ use super::engine::program::Program;
 use super::engine::run::Run;
 use super::error::{Error, Kind};
 use super::limits::{Limit, Limits};
+use super::python::big;
 use super::python::value::{Value, dict, int, list};
 use super::syntax::lexer::{normalized, tokens};
 use super::syntax::parser::parse;
+use crate::exact;
 
 /// What a render may take, what its clock shows, and whose steps it takes.
 #[derive(Clone, Copy)]
@@ -138,6 +140,10 @@ fn from_json(cx: &Meter, json: &serde_json::Value, depth: usize) -> Result<Value
             room(cx, all.len(), size_of::<Value>())?;
             let items = all.iter().map(|item| from_json(cx, item, inner)).collect::<Result<_, _>>()?;
             list(cx, items)
+        }
+        Json::Object(_) if let Some(digits) = exact::digits(json) => {
+            cx.charge(digits.len())?;
+            big::parse(digits, 10).map(big::whole)
         }
         Json::Object(entries) => {
             room(cx, entries.len(), 2 * size_of::<Value>())?;

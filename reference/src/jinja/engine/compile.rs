@@ -200,12 +200,12 @@ impl Compiler {
             }
             StmtKind::With(bindings, body) => self.with(bindings, body, span)?,
             StmtKind::Macro { name, signature, body } => {
-                let at = self.define(name, signature, body)?;
+                let at = self.define(name, signature, body, true)?;
                 let slot = self.own(name);
                 Op::Macro(at, VarRef::Local(slot))
             }
             StmtKind::CallBlock { signature, call, body } => {
-                let at = self.define("caller", signature, body)?;
+                let at = self.define("caller", signature, body, true)?;
                 Op::CallBlock(at, self.expr(call)?)
             }
             StmtKind::FilterBlock { filters, body } => {
@@ -217,13 +217,34 @@ impl Compiler {
                 Op::Autoescape(test, self.scoped(body)?)
             }
             StmtKind::Generation(body) => Op::Generation(self.scoped(body)?),
-            StmtKind::Block(body) => Op::Scope(self.scoped(body)?),
+            StmtKind::Block { name, scoped, body } => self.named_block(name, *scoped, body, span)?,
             StmtKind::Import(name) => Op::Import(self.expr(name)?),
             StmtKind::Break => Op::Break,
             StmtKind::Continue => Op::Continue,
         };
         out.push((op, span));
         Ok(())
+    }
+
+    /// A block. Jinja makes a function of it that sees the template's own variables; those of loops, macros and `with`
+    /// around it only if it is `scoped`.
+    fn named_block(&mut self, name: &str, scoped: bool, body: &[Stmt], span: Span) -> Compiled<Op> {
+        if self.program.blocks.iter().any(|(known, _)| known == name) {
+            return Err(Error::new(Kind::Assertion, format!("block '{name}' defined twice")).at(span));
+        }
+        let at = self.program.blocks.len();
+        self.program.blocks.push((name.into(), None));
+        if scoped {
+            return Ok(Op::Scope(self.scoped(body)?));
+        }
+        let outer: Vec<Scope> = self.frames[0].scopes.drain(1..).collect();
+        let frames = self.frames.split_off(1);
+        let code = self.define(name, &Signature::default(), body, false);
+        self.frames.extend(frames);
+        self.frames[0].scopes.extend(outer);
+        let code = code?;
+        self.program.blocks[at].1 = Some(code);
+        Ok(Op::OwnBlock(code))
     }
 
     fn branches(&mut self, branches: &[(tree::Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Compiled<Op> {
@@ -347,15 +368,29 @@ impl Compiler {
         Ok(Op::With(targets.into_iter().zip(values).collect(), body))
     }
 
-    fn define(&mut self, name: &str, signature: &Signature, body: &[Stmt]) -> Compiled<usize> {
-        self.with_lenience(false, |compiler| compiler.macro_of(name, signature, body))
+    /// A macro; `takes_extras` if it may have the names `varargs`, `kwargs` and `caller`.
+    fn define(
+        &mut self,
+        name: &str,
+        signature: &Signature,
+        body: &[Stmt],
+        takes_extras: bool,
+    ) -> Compiled<usize> {
+        self.with_lenience(false, |compiler| compiler.macro_of(name, signature, body, takes_extras))
     }
 
-    fn macro_of(&mut self, name: &str, signature: &Signature, body: &[Stmt]) -> Compiled<usize> {
+    fn macro_of(
+        &mut self,
+        name: &str,
+        signature: &Signature,
+        body: &[Stmt],
+        takes_extras: bool,
+    ) -> Compiled<usize> {
         self.frames.push(Frame::default());
         self.open(signature.names.clone(), true);
         let extras = ["varargs", "kwargs", "caller"].map(|extra| {
-            let asked = mentions(body, extra) && !signature.names.iter().any(|name| name == extra);
+            let asked =
+                takes_extras && mentions(body, extra) && !signature.names.iter().any(|name| name == extra);
             asked.then(|| self.know(extra, true))
         });
         let defaults = signature.defaults.iter().map(|value| self.expr(value)).collect::<Result<_, _>>()?;
@@ -394,6 +429,7 @@ impl Compiler {
             Node::None => ExprKind::None,
             Node::Bool(value) => ExprKind::Bool(*value),
             Node::Int(value) => ExprKind::Int(*value),
+            Node::Huge(value) => ExprKind::Huge(value.clone()),
             Node::Float(value) => ExprKind::Float(*value),
             Node::Text(text) => ExprKind::Text(text.as_str().into()),
             Node::Name(name) => self.name(name),
@@ -552,6 +588,7 @@ fn literal_truth(expr: &tree::Expr) -> Option<bool> {
         Node::None => false,
         Node::Bool(value) => *value,
         Node::Int(value) => *value != 0,
+        Node::Huge(_) => true,
         Node::Float(value) => *value != 0.0,
         Node::Text(text) => !text.is_empty(),
         Node::Not(of) => !literal_truth(of)?,
@@ -566,12 +603,12 @@ fn escapes(body: &[Stmt]) -> bool {
 
 fn operator(op: &str) -> operators::Operator {
     match op {
-        "-" => |_, left, right| operators::sub(left, right),
+        "-" => operators::sub,
         "*" => operators::mul,
-        "/" => |_, left, right| operators::div(left, right),
-        "//" => |_, left, right| operators::floor_div(left, right),
+        "/" => operators::div,
+        "//" => operators::floor_div,
         "%" => operators::modulo,
-        _ => |_, left, right| operators::pow(left, right),
+        _ => operators::pow,
     }
 }
 
@@ -617,7 +654,7 @@ fn collect(body: &[Stmt], out: &mut BTreeSet<String>) {
 
 fn literal(expr: &tree::Expr) -> bool {
     match &expr.node {
-        Node::None | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => true,
+        Node::None | Node::Bool(_) | Node::Int(_) | Node::Huge(_) | Node::Float(_) | Node::Text(_) => true,
         Node::List(items) | Node::Tuple(items) => items.iter().all(literal),
         Node::Dict(items) => items.iter().all(|(key, value)| literal(key) && literal(value)),
         Node::Minus(of) | Node::Plus(of) => literal(of),
@@ -633,7 +670,7 @@ fn plain_key(name: &str) -> bool {
 /// Whether an expression is of texts and variables alone, so that nothing within it can write.
 fn is_kept(expr: &tree::Expr) -> bool {
     match &expr.node {
-        Node::Text(_) | Node::Int(_) | Node::Name(_) => true,
+        Node::Text(_) | Node::Int(_) | Node::Huge(_) | Node::Name(_) => true,
         Node::Attribute(of, _) => is_kept(of),
         Node::Item(of, key) => is_kept(of) && is_kept(key),
         Node::Filter(of, _, args) => is_kept(of) && args.all().all(is_kept),

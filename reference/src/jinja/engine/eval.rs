@@ -3,6 +3,8 @@
 //! A value is owned; but where only a look at it is needed and it is kept somewhere already - a variable, an item of
 //! one - the look is all that is taken ([`Run::peek`]).
 
+use std::rc::Rc;
+
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
 use super::super::python::compare::{contains, equal, ordered};
@@ -34,6 +36,10 @@ impl<'t> Run<'t> {
             ExprKind::None => Ok(Value::None),
             ExprKind::Bool(bool) => Ok(Value::Bool(*bool)),
             ExprKind::Int(value) => Ok(int(*value)),
+            ExprKind::Huge(value) => {
+                self.cx.charge(value.bits() as usize / 8)?;
+                Ok(Value::Huge(Rc::new((**value).clone())))
+            }
             ExprKind::Float(value) => Ok(Value::Float(*value)),
             ExprKind::Text(text) => Ok(Value::Lit(text.clone())),
             ExprKind::Field(of, name) => {

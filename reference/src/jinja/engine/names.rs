@@ -1,11 +1,13 @@
 //! Where variables are while a template runs.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 
-use super::super::python::functions::Builtin;
+use super::super::python::functions::{Builtin, Macro};
 use super::super::python::value::Value;
 use super::super::render::Variables;
 use super::program::{Expr, ExprKind, Program, VarRef};
+use super::run::ROOT_FRAME;
 
 /// The variables of a template or a macro that runs.
 #[derive(Default)]
@@ -47,8 +49,21 @@ impl Names<'_> {
     /// The variable or function of a name, from without.
     pub(super) fn given(&self, at: usize) -> Value {
         let Some(name) = self.program.globals.get(at) else { return Value::Undefined };
+        if name == "self" {
+            return self.template();
+        }
         let variable = self.variables.get(name);
         variable.or_else(|| Builtin::named(name).map(Value::Builtin)).unwrap_or_default()
+    }
+
+    /// The template itself, whose attributes are its blocks.
+    fn template(&self) -> Value {
+        let block = |(name, at): &(String, Option<usize>)| {
+            let code = at.and_then(|at| Some((at, self.program.macros.get(at)?)));
+            let of = code.map(|(at, code)| Macro { head: code.head.clone(), at, frame: ROOT_FRAME });
+            (name.clone(), of.map(Rc::new))
+        };
+        Value::Template(Rc::new(self.program.blocks.iter().map(block).collect()))
     }
 
     pub(super) fn first(&self, vars: &[VarRef]) -> &Value {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use num_bigint::BigInt;
+
 use super::super::error::Span;
 use super::super::python::filters::Filter;
 use super::super::python::functions::Head;
@@ -19,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) globals: Vec<String>,
     pub(crate) macros: Vec<MacroCode>,
     pub(crate) loops: Vec<LoopCode>,
+    /// The blocks by name, each a macro without arguments; `None` if it sees variables that only its own place has.
+    pub(crate) blocks: Vec<(String, Option<usize>)>,
     /// Whether there is an `autoescape` block, within which everything that is written is escaped.
     pub(crate) escapes: bool,
     /// What it was compiled from: what errors show.
@@ -42,6 +46,8 @@ pub(crate) enum Op {
     FilterBlock(Vec<Applied>, Scoped),
     With(Vec<(Target, Expr)>, Scoped),
     Scope(Scoped),
+    /// Which macro of the program is the block that is written here.
+    OwnBlock(usize),
     Autoescape(Expr, Scoped),
     Generation(Scoped),
     /// Which macro of the program, and where it is kept.
@@ -155,6 +161,8 @@ pub(crate) enum ExprKind {
     None,
     Bool(bool),
     Int(i128),
+    /// A whole number that needs more than 128 bits.
+    Huge(Arc<BigInt>),
     Float(f64),
     Text(Arc<str>),
     Name(VarRef),

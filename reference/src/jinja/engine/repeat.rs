@@ -27,8 +27,7 @@ impl<'t> Run<'t> {
                 }
             },
         };
-        self.repeat(code, items, 0)?;
-        Ok(Flow::Next)
+        self.repeat(code, items, 0)
     }
 
     pub(super) fn items(&mut self, of: &'t Expr) -> Result<Items, Error> {
@@ -39,28 +38,32 @@ impl<'t> Run<'t> {
         Items::of(self.cx, &value).map_err(|error| self.blamed(error, of, &[(of, &value)]))
     }
 
-    pub(super) fn repeat(&mut self, code: &'t LoopCode, items: Items, depth: usize) -> Result<(), Error> {
+    /// Runs a loop. As in Jinja's compiled code, `else` runs unless the body of at least one pass reached its end: a pass
+    /// that `continue` or `break` leaves does not count.
+    pub(super) fn repeat(&mut self, code: &'t LoopCode, items: Items, depth: usize) -> Result<Flow, Error> {
         let items = match &code.test {
             Some(test) => self.filtered_items(code, test, &items)?,
             None => items,
         };
         let count = items.len();
         if count == 0 {
-            self.block(&code.otherwise)?;
-            return Ok(());
+            return self.block(&code.otherwise);
         }
         let state = Rc::new(Loop::new(items, depth));
         self.put(code.state, Value::Loop(state.clone()));
+        let mut completed = false;
         for at in 0..count {
             self.step()?;
             state.at.set(at);
             self.clear(&code.names);
             self.bind(&code.target, &state.items, at)?;
-            if self.block(&code.body)? == Flow::Break {
-                break;
+            match self.block(&code.body)? {
+                Flow::Next => completed = true,
+                Flow::Continue => (),
+                Flow::Break => break,
             }
         }
-        Ok(())
+        if completed { Ok(Flow::Next) } else { self.block(&code.otherwise) }
     }
 
     pub(super) fn bind(&mut self, target: &'t Target, items: &Items, at: usize) -> Result<(), Error> {

@@ -8,13 +8,16 @@ use super::super::context::Context;
 use super::super::error::{Error, Kind};
 use super::super::limits::{Limit, Limits};
 use super::super::python::filters;
-use super::super::python::functions::private;
-use super::super::python::value::{Answer, Space, UNDEFINED, Value, raise};
+use super::super::python::functions::{Macro, private};
+use super::super::python::value::{Answer, Args, Space, UNDEFINED, Value, raise};
 use super::super::render::Variables;
 use super::eval::filtered;
 use super::names::{Frame, Names};
 use super::output::Output;
 use super::program::{Applied, Block, Expr, ExprKind, Op, Program, Scoped, Target, VarRef};
+
+/// The place and the number of the frame of the template itself.
+pub(super) const ROOT_FRAME: (usize, u64) = (0, 0);
 
 /// How often the clock is read: once in so many steps.
 const STEPS_A_LOOK: u64 = 256;
@@ -152,6 +155,12 @@ impl<'t> Run<'t> {
                 let done = self.scoped(scoped);
                 self.escapes = before;
                 done?;
+            }
+            Op::OwnBlock(at) => {
+                if let Some(code) = self.program.macros.get(*at) {
+                    let of = Macro { head: code.head.clone(), at: *at, frame: ROOT_FRAME };
+                    self.call_macro(&of, &Args::places(&[]))?;
+                }
             }
             Op::Generation(scoped) => {
                 let part = self.out.begin();

@@ -2,8 +2,11 @@
 
 use std::cmp::Ordering;
 
+use num_bigint::{BigInt, Sign};
+
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
+use super::big;
 use super::value::{SeqKind, Value, View, address, defined, iterable, type_name, view};
 
 /// `left == right`.
@@ -56,15 +59,18 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
 }
 
 #[derive(Clone, Copy)]
-enum Number {
+enum Number<'a> {
     Int(i128),
+    /// One that needs more than 128 bits.
+    Huge(&'a BigInt),
     Float(f64),
 }
 
-fn numeric(view: &View) -> Option<Number> {
+fn numeric<'a>(view: &View<'a>) -> Option<Number<'a>> {
     match view {
         View::Bool(bool) => Some(Number::Int((*bool).into())),
         View::Int(int) => Some(Number::Int(*int)),
+        View::Huge(huge) => Some(Number::Huge(huge)),
         View::Float(float) => Some(Number::Float(*float)),
         _ => None,
     }
@@ -76,7 +82,17 @@ fn compare_numbers(left: Number, right: Number) -> Option<Ordering> {
         (Number::Float(left), Number::Float(right)) => left.partial_cmp(&right),
         (Number::Int(left), Number::Float(right)) => int_and_float(left, right),
         (Number::Float(left), Number::Int(right)) => int_and_float(right, left).map(Ordering::reverse),
+        (Number::Huge(left), Number::Huge(right)) => Some(left.cmp(right)),
+        (Number::Huge(left), Number::Float(right)) => big::compare_float(left, right),
+        (Number::Float(left), Number::Huge(right)) => big::compare_float(right, left).map(Ordering::reverse),
+        (Number::Huge(left), Number::Int(_)) => Some(sign_order(left)),
+        (Number::Int(_), Number::Huge(right)) => Some(sign_order(right).reverse()),
     }
+}
+
+/// How a number of more than 128 bits compares with every shorter one.
+fn sign_order(huge: &BigInt) -> Ordering {
+    if huge.sign() == Sign::Minus { Ordering::Less } else { Ordering::Greater }
 }
 
 /// Compares exactly: a float beside a whole number is not rounded to it.

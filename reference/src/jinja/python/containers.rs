@@ -18,7 +18,7 @@ pub(crate) enum SeqKind {
     List,
     Tuple,
     /// `range(start, stop, step)`.
-    Range(i64, i64, i64),
+    Range(i128, i128, i128),
     Keys,
     Values,
     Items,

@@ -1,9 +1,12 @@
 //! `'%s' % x`, `'{}'.format(x)` and the format mini-language.
 
+use std::borrow::Cow;
+
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
+use super::big::Whole;
 use super::number::float_text;
-use super::text::{escaped, repr_of, str_of};
+use super::text::{ascii_of, escaped, repr_of, str_of};
 use super::value::{Args, SeqKind, Value, View, defined, type_name, view};
 
 /// How one value is laid out.
@@ -124,6 +127,7 @@ fn percent_number<'a, 'v>(
 ) -> Result<&'a str, Error> {
     if let Some(after) = rest.strip_prefix('*') {
         return match next.next().map(view) {
+            Some(View::Huge(_)) => wrong(Kind::Overflow, "Python int too large to convert to C ssize_t"),
             Some(View::Int(width)) => {
                 let Some(width) = usize::try_from(width.max(0)).ok().filter(|width| *width < 1 << 31) else {
                     return wrong(Kind::Overflow, "Python int too large to convert to C int");
@@ -163,24 +167,29 @@ fn percent_one(
     spec.align = spec.align.or(Some('>'));
     match kind {
         's' | 'r' | 'a' => {
-            let text = if kind == 's' { str_of(cx, value)? } else { repr_of(cx, value)? };
+            let text = match kind {
+                's' => str_of(cx, value)?,
+                'r' => repr_of(cx, value)?,
+                _ => ascii_of(cx, value)?,
+            };
             let text = for_markup(cx, text, markup && !(kind == 's' && value.is_safe()))?;
             spec.zero = false;
             pad(cx, &cut(text, spec.precision), "", &spec)
         }
         'c' => match view(value) {
             View::Str(text) if text.chars().count() == 1 && !markup => pad(cx, text, "", &spec),
-            View::Int(code) if !markup => match u32::try_from(code).ok().and_then(char::from_u32) {
+            View::Int(_) | View::Huge(_) if !markup => match whole(value).and_then(|code| code.character()) {
                 Some(c) => pad(cx, &c.to_string(), "", &spec),
                 None => wrong(Kind::Overflow, "%c arg not in range(0x110000)"),
             },
             _ => wrong(Kind::Type, "%c requires int or char"),
         },
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' => {
-            let whole = match view(value) {
-                View::Int(int) => int,
-                View::Bool(bool) => bool.into(),
-                View::Float(float) if float.is_finite() && "diu".contains(kind) => float.trunc() as i128,
+            let number = match (whole(value), view(value)) {
+                (Some(number), _) => number,
+                (None, View::Float(float)) if float.is_finite() && "diu".contains(kind) => {
+                    Whole::from_float(float)
+                }
                 _ => {
                     defined(value)?;
                     let wanted = if "diu".contains(kind) { "a real number" } else { "an integer" };
@@ -190,25 +199,26 @@ fn percent_one(
             };
             spec.zero &= !aligned;
             if spec.precision.is_some() {
-                let digits = whole.unsigned_abs().to_string();
+                let digits = number.digits(radix(kind))?;
+                let digits = if kind == 'X' { digits.to_uppercase() } else { digits };
                 let least = spec.precision.take().unwrap_or(0);
                 cx.charge(least)?;
-                let sign = if whole < 0 { "-" } else { "" };
+                let sign =
+                    sign_of(number.is_negative(), &spec) + if spec.alternate { prefix(kind) } else { "" };
                 return pad(
                     cx,
                     &format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
-                    sign,
+                    &sign,
                     &spec,
                 );
             }
             spec.kind = Some(if "iu".contains(kind) { 'd' } else { kind });
-            whole_number(cx, whole, &spec)
+            whole_number(cx, &number, &spec)
         }
         'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
-            let float = match view(value) {
-                View::Float(float) => float,
-                View::Int(int) => int as f64,
-                View::Bool(bool) => f64::from(u8::from(bool)),
+            let float = match (whole(value), view(value)) {
+                (Some(number), _) => number.to_float()?,
+                (None, View::Float(float)) => float,
                 _ => {
                     defined(value)?;
                     return wrong(Kind::Type, format!("must be real number, not {}", type_name(value)));
@@ -270,20 +280,46 @@ fn grouped(digits: &str, mark: char, every: usize) -> String {
     out
 }
 
-fn whole_number(cx: &Context, value: i128, spec: &Spec) -> Result<String, Error> {
-    let size = value.unsigned_abs();
-    let (prefix, digits) = match spec.kind {
-        Some('x') => ("0x", format!("{size:x}")),
-        Some('X') => ("0X", format!("{size:X}")),
-        Some('o') => ("0o", format!("{size:o}")),
-        Some('b') => ("0b", format!("{size:b}")),
-        _ => ("", size.to_string()),
-    };
+/// A value as a whole number, if it is one.
+fn whole(value: &Value) -> Option<Whole<'_>> {
+    match view(value) {
+        View::Int(int) => Some(Whole::Small(int)),
+        View::Bool(bool) => Some(Whole::Small(bool.into())),
+        View::Huge(huge) => Some(Whole::Big(Cow::Borrowed(huge))),
+        _ => None,
+    }
+}
+
+/// The radix of a conversion.
+fn radix(kind: char) -> u32 {
+    match kind {
+        'x' | 'X' => 16,
+        'o' => 8,
+        'b' => 2,
+        _ => 10,
+    }
+}
+
+/// What an alternate form begins with.
+fn prefix(kind: char) -> &'static str {
+    match kind {
+        'x' => "0x",
+        'X' => "0X",
+        'o' => "0o",
+        'b' => "0b",
+        _ => "",
+    }
+}
+
+fn whole_number(cx: &Context, value: &Whole, spec: &Spec) -> Result<String, Error> {
+    let kind = spec.kind.unwrap_or('d');
+    let digits = value.digits(radix(kind))?;
+    let digits = if kind == 'X' { digits.to_uppercase() } else { digits };
     let digits = match spec.comma {
-        Some(mark) => grouped(&digits, mark, if prefix.is_empty() { 3 } else { 4 }),
+        Some(mark) => grouped(&digits, mark, if radix(kind) == 10 { 3 } else { 4 }),
         None => digits,
     };
-    let sign = sign_of(value < 0, spec) + if spec.alternate { prefix } else { "" };
+    let sign = sign_of(value.is_negative(), spec) + if spec.alternate { prefix(kind) } else { "" };
     let spec = Spec { align: spec.align.or(if spec.zero { None } else { Some('>') }), ..spec.clone() };
     pad(cx, &digits, &sign, &spec)
 }
@@ -377,8 +413,9 @@ fn formatted(cx: &Context, value: &Value, spec: &str) -> Result<String, Error> {
             let text = cut(text.to_string(), spec.precision);
             pad(cx, &text, "", &Spec { align: spec.align.or(Some('<')), fill, zero: false, ..spec })
         }
-        View::Int(int) => format_int(cx, int, spec),
-        View::Bool(bool) => format_int(cx, bool.into(), spec),
+        View::Int(int) => format_int(cx, &Whole::Small(int), spec),
+        View::Huge(huge) => format_int(cx, &Whole::Big(Cow::Borrowed(huge)), spec),
+        View::Bool(bool) => format_int(cx, &Whole::Small(bool.into()), spec),
         View::Float(float) => format_float(cx, float, &parse(spec, "float")?, "float"),
         View::Undefined => wrong(Kind::Type, "unsupported format string passed to Undefined.__format__"),
         View::Forbidden(forbidden) => Err(super::value::forbidden(forbidden)),
@@ -388,15 +425,15 @@ fn formatted(cx: &Context, value: &Value, spec: &str) -> Result<String, Error> {
     }
 }
 
-fn format_int(cx: &Context, value: i128, spec: &str) -> Result<String, Error> {
+fn format_int(cx: &Context, value: &Whole, spec: &str) -> Result<String, Error> {
     let spec = parse(spec, "int")?;
     match spec.kind {
-        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => format_float(cx, value as f64, &spec, "int"),
+        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => format_float(cx, value.to_float()?, &spec, "int"),
         _ if spec.precision.is_some() => {
             wrong(Kind::Value, "Precision not allowed in integer format specifier")
         }
         None | Some('d' | 'x' | 'X' | 'o' | 'b' | 'n') => whole_number(cx, value, &spec),
-        Some('c') => match u32::try_from(value).ok().and_then(char::from_u32) {
+        Some('c') => match value.character() {
             Some(c) => pad(cx, &c.to_string(), "", &spec),
             None => wrong(Kind::Overflow, "%c arg not in range(0x110000)"),
         },
@@ -539,7 +576,8 @@ impl Fields<'_> {
         let spec = self.fill(cx, rest.strip_prefix(':').unwrap_or(""), depth + 1)?;
         let value = match conversion {
             None => value,
-            Some('r' | 'a') => Value::from(repr_of(cx, &value)?),
+            Some('r') => Value::from(repr_of(cx, &value)?),
+            Some('a') => Value::from(ascii_of(cx, &value)?),
             Some('s') => Value::from(str_of(cx, &value)?),
             Some(c) => return wrong(Kind::Value, format!("Unknown conversion specifier '{c}'")),
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
+use super::super::strftime;
 use super::text::str_of;
 use super::value::{
     Answer, Args, Dict, Seq, SeqKind, Space, Value, View, deepest, defined, dict, forbidden, index, int,
@@ -125,7 +126,9 @@ impl Builtin {
             Builtin::RaiseException => {
                 Err(raise(Kind::RaiseException, str_of(cx, args.need(0, "message")?)?))
             }
-            Builtin::StrftimeNow => Ok(Value::from(cx.clock.now().format(cx, &strftime_format(args)?)?)),
+            Builtin::StrftimeNow => {
+                Ok(Value::from(strftime::format(cx.clock.now(), cx, &strftime_format(args)?)?))
+            }
         }
     }
 }
@@ -135,6 +138,9 @@ const MAX_RANGE: i128 = 100_000;
 
 /// `range(stop)`, `range(start, stop)`, `range(start, stop, step)`.
 fn range(cx: &Context, args: &Args) -> Answer {
+    if args.positional.iter().any(|arg| matches!(view(arg), View::Huge(_))) {
+        return Err(raise(Kind::Unsupported, "range() of numbers of more than 128 bits"));
+    }
     let numbers = args.positional.iter().map(index).collect::<Result<Vec<_>, _>>()?;
     let (start, stop, step) = match numbers.as_slice() {
         [stop] => (0, *stop, 1),
@@ -153,8 +159,7 @@ fn range(cx: &Context, args: &Args) -> Answer {
     if count > MAX_RANGE {
         return Err(too_big());
     }
-    let narrow = |number: i128| i64::try_from(number).map_err(|_| too_big());
-    let kind = SeqKind::Range(narrow(start)?, narrow(stop)?, narrow(step)?);
+    let kind = SeqKind::Range(start, stop, step);
     Ok(Value::Seq(Rc::new(Seq::new(cx, kind, (0..count).map(|at| int(start + at * step)).collect())?)))
 }
 

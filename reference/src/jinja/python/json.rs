@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
+use super::big;
 use super::compare::{order, sorted};
 use super::number::float_text;
+use super::text::push_huge;
 use super::value::{SeqKind, Value, View, type_name, view};
 
 /// How JSON is written.
@@ -59,6 +61,7 @@ impl Writer<'_> {
             View::Int(int) => {
                 let _ = write!(self.out, "{int}");
             }
+            View::Huge(huge) => push_huge(self.cx, huge, self.out)?,
             View::Float(float) => self.out.push_str(&float_json(self.cx, float)),
             View::Str(text) => self.text(text)?,
             View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple) => {
@@ -161,6 +164,7 @@ fn key_text(cx: &Context, key: &Value) -> Result<String, Error> {
     Ok(match view(key) {
         View::Str(text) => text.to_string(),
         View::Int(int) => int.to_string(),
+        View::Huge(huge) => big::decimal(huge)?,
         View::Float(float) => float_json(cx, float),
         View::Bool(true) => "true".into(),
         View::Bool(false) => "false".into(),
@@ -171,7 +175,8 @@ fn key_text(cx: &Context, key: &Value) -> Result<String, Error> {
 
 /// Whether JSON has a key for `key`.
 fn is_key(key: &Value) -> bool {
-    matches!(view(key), View::Str(_) | View::Int(_) | View::Float(_) | View::Bool(_) | View::None)
+    use View::{Bool, Float, Huge, Int, None, Str};
+    matches!(view(key), Str(_) | Int(_) | Huge(_) | Float(_) | Bool(_) | None)
 }
 
 fn no_key(key: &Value) -> Error {

@@ -7,8 +7,8 @@ use super::super::error::{Error, Kind};
 use super::number::float_text;
 use super::strings;
 use super::value::{
-    Answer, Args, Dict, Seq, SeqKind, Value, View, defined, dict, index, list, raise, text_like, tuple,
-    type_name, view,
+    Answer, Args, Blocks, Dict, Seq, SeqKind, Value, View, defined, dict, index, int, list, raise, text_like,
+    tuple, type_name, view,
 };
 
 const LIST: [&str; 11] =
@@ -83,7 +83,7 @@ fn methods_of(value: &Value, name: &str) -> &'static [&'static str] {
             _ => &[],
         },
         View::Dict(_) => &DICT,
-        View::Int(_) | View::Bool(_) | View::Float(_) => &NUMBER,
+        View::Int(_) | View::Huge(_) | View::Bool(_) | View::Float(_) => &NUMBER,
         View::Other if matches!(value, Value::Cycler(_)) => &["next", "reset"],
         _ => &[],
     }
@@ -108,15 +108,18 @@ fn own(cx: &Context, value: &Value, name: &str) -> Result<Option<Value>, Error> 
         }));
     }
     Ok(match (value, name) {
-        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "real" | "numerator")
+        (Value::Int(_) | Value::Big(_) | Value::Huge(_) | Value::Bool(_), "real" | "numerator")
         | (Value::Float(_), "real") => Some(value.clone()),
-        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "imag") => Some(Value::Int(0)),
+        (Value::Int(_) | Value::Big(_) | Value::Huge(_) | Value::Bool(_), "imag") => Some(Value::Int(0)),
         (Value::Float(_), "imag") => Some(Value::Float(0.0)),
-        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "denominator") => Some(Value::Int(1)),
+        (Value::Int(_) | Value::Big(_) | Value::Huge(_) | Value::Bool(_), "denominator") => {
+            Some(Value::Int(1))
+        }
         (Value::Space(space), _) => space.get(name),
         (Value::Cycler(cycler), "current") => Some(cycler.current()),
         (Value::Macro(of), _) => of.attribute(cx, name),
         (Value::Loop(of), _) => of.attribute(cx, name)?,
+        (Value::Template(blocks), _) => Some(block(blocks, name)?).filter(|found| !found.is_undefined()),
         _ => None,
     })
 }
@@ -138,8 +141,18 @@ pub(crate) fn item_of_name(cx: &Context, value: &Value, name: &str) -> Answer {
         Value::Space(space) => space.get(name).unwrap_or_default(),
         Value::Loop(of) => of.attribute(cx, name)?.unwrap_or_default(),
         Value::Macro(of) => of.attribute(cx, name).unwrap_or_default(),
+        Value::Template(blocks) => block(blocks, name)?,
         _ => Value::Undefined,
     })
+}
+
+/// A block of the template.
+fn block(blocks: &Blocks, name: &str) -> Answer {
+    match blocks.iter().find(|(known, _)| known == name) {
+        Some((_, Some(block))) => Ok(Value::Macro(block.clone())),
+        Some((_, None)) => Err(raise(Kind::Unsupported, format!("self.{name}() of a scoped block"))),
+        None => Ok(Value::Undefined),
+    }
 }
 
 /// The groups of `groupby` are pairs with names.
@@ -246,8 +259,9 @@ fn numbers_and_lists(cx: &Context, value: &Value, name: &str, args: &Args) -> An
         (View::Dict(of), _) => dict(cx, of.entries.clone()),
         (View::Int(int), "bit_length") => Ok(Value::from(128 - int.unsigned_abs().leading_zeros())),
         (View::Float(float), "is_integer") => Ok(Value::from(float.is_finite() && float.fract() == 0.0)),
-        (View::Int(_), "is_integer") => Ok(Value::from(true)),
-        (View::Int(_) | View::Float(_), "conjugate") => Ok(value.clone()),
+        (View::Huge(huge), "bit_length") => Ok(int(huge.bits().into())),
+        (View::Int(_) | View::Huge(_), "is_integer") => Ok(Value::from(true)),
+        (View::Int(_) | View::Huge(_) | View::Float(_), "conjugate") => Ok(value.clone()),
         (View::Float(float), _) => {
             Err(raise(Kind::Unsupported, format!("{name} of {}", float_text(cx, float))))
         }
@@ -276,7 +290,7 @@ fn place_of(cx: &Context, seq: &Seq, args: &Args) -> Answer {
 pub(crate) fn callable(value: &Value) -> bool {
     match view(value) {
         View::Undefined | View::Forbidden(_) => true,
-        View::Other => !matches!(value, Value::Cycler(_)),
+        View::Other => !matches!(value, Value::Cycler(_) | Value::Template(_)),
         _ => false,
     }
 }

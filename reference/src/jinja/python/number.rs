@@ -1,6 +1,10 @@
 //! Numbers as Python writes them.
 
 use super::super::context::Context;
+use super::super::error::{Error, Kind};
+use super::big;
+use super::unicode::ascii_digits;
+use super::value::{Value, int};
 
 /// `repr` of a float.
 pub(crate) fn float_text(cx: &Context, value: f64) -> String {
@@ -27,7 +31,7 @@ pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
 
 /// A float that the text stands for, by Python's `float()`.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
-    let text = text.trim_matches(super::text::is_space);
+    let text = &*ascii_digits(text);
     let bytes = text.as_bytes();
     let under = |at: usize| {
         bytes[at] == b'_'
@@ -46,27 +50,38 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok()
 }
 
-/// A whole number that the text stands for in `base`, by Python's `int()`.
-pub(crate) fn parse_int(text: &str, base: u32) -> Option<i128> {
-    let text = text.trim_matches(super::text::is_space);
+/// A whole number that the text stands for in `base`, by Python's `int()`; base 0 is that of the prefix.
+///
+/// `None` if Python raises a `ValueError`. Fails if the number has too many bits.
+pub(crate) fn parse_int(text: &str, base: u32) -> Result<Option<Value>, Error> {
+    let text = ascii_digits(text);
     let (negative, body) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
+        _ => (false, &*text),
     };
-    let prefix = match base {
-        16 => ["0x", "0X"],
-        8 => ["0o", "0O"],
-        2 => ["0b", "0B"],
-        _ => ["_", "_"],
+    let prefixes = [(16, ["0x", "0X"]), (8, ["0o", "0O"]), (2, ["0b", "0B"])];
+    let matching = prefixes.iter().filter(|(radix, _)| base == 0 || base == *radix);
+    let stripped = matching.flat_map(|(radix, all)| all.iter().map(move |prefix| (*radix, *prefix)));
+    let stripped = stripped.filter_map(|(radix, prefix)| Some((radix, body.strip_prefix(prefix)?))).next();
+    let (radix, body) = match stripped {
+        Some((radix, rest)) => (radix, rest.strip_prefix('_').unwrap_or(rest)),
+        None if base == 0 && body.starts_with('0') && !body.bytes().all(|byte| b"0_".contains(&byte)) => {
+            return Ok(None);
+        }
+        None => (if base == 0 { 10 } else { base }, body),
     };
-    let stripped = prefix.iter().find_map(|prefix| body.strip_prefix(prefix));
-    let body =
-        if base == 10 { body } else { stripped.map_or(body, |rest| rest.strip_prefix('_').unwrap_or(rest)) };
     let under = body.starts_with('_') || body.ends_with('_') || body.contains("__");
-    if under || body.is_empty() || body.starts_with(['+', '-']) {
-        return None;
+    let digits = body.replace('_', "");
+    if under || digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Ok(None);
     }
-    let value = i128::from_str_radix(&body.replace('_', ""), base).ok()?;
-    Some(if negative { -value } else { value })
+    if let Ok(small) = i128::from_str_radix(&digits, radix) {
+        return Ok(Some(int(if negative { -small } else { small })));
+    }
+    match big::parse(&digits, radix) {
+        Ok(number) => Ok(Some(big::whole(if negative { -number } else { number }))),
+        Err(error) if error.kind == Kind::Value => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -1,11 +1,17 @@
 //! Python's operators.
 
-use super::super::context::Context;
+use std::rc::Rc;
+
+use num_bigint::{BigInt, Sign};
+use num_traits::{ToPrimitive, Zero};
+
+use super::super::context::{Context, Meter};
 use super::super::error::{Error, Kind};
+use super::big;
 use super::format;
 use super::text::{escaped, str_of, write_str};
 use super::value::{
-    Answer, SeqKind, Value, View, defined, index, int, list, text, text_like, tuple, type_name, view,
+    Answer, Seq, SeqKind, Value, View, defined, index, int, list, text, text_like, tuple, type_name, view,
 };
 
 /// An operator of two values.
@@ -19,10 +25,6 @@ fn unsupported(op: &str, left: &Value, right: &Value) -> Error {
     Error::new(Kind::Type, format!("unsupported operand type(s) for {op}: '{left}' and '{right}'"))
 }
 
-pub(super) fn overflow() -> Error {
-    Error::new(Kind::Overflow, "a whole number of more than 127 bits")
-}
-
 fn by_zero(what: &str) -> Error {
     Error::new(Kind::ZeroDivision, format!("{what} by zero"))
 }
@@ -30,26 +32,55 @@ fn by_zero(what: &str) -> Error {
 /// Two numbers, as whole ones or as floats.
 enum Pair {
     Ints(i128, i128),
+    /// At least one needs more than 128 bits.
+    Huge(BigInt, BigInt),
     Floats(f64, f64),
 }
 
-fn numbers(left: &Value, right: &Value) -> Option<Pair> {
+/// Both values as numbers; `None` if one is not a number.
+///
+/// Fails if one is a float and the other a whole number too large for a float.
+fn numbers(left: &Value, right: &Value) -> Result<Option<Pair>, Error> {
     let float = |view: &View| match view {
-        View::Bool(bool) => Some(f64::from(u8::from(*bool))),
-        View::Int(int) => Some(*int as f64),
-        View::Float(float) => Some(*float),
-        _ => None,
+        View::Bool(bool) => Ok(Some(f64::from(u8::from(*bool)))),
+        View::Int(int) => Ok(Some(*int as f64)),
+        View::Huge(huge) => big::to_float(huge).map(Some),
+        View::Float(float) => Ok(Some(*float)),
+        _ => Ok(None),
     };
     let whole = |view: &View| match view {
         View::Bool(bool) => Some(i128::from(*bool)),
         View::Int(int) => Some(*int),
         _ => None,
     };
+    let huge = |view: &View| match view {
+        View::Huge(huge) => Some((*huge).clone()),
+        other => whole(other).map(BigInt::from),
+    };
     let (left, right) = (view(left), view(right));
     if let (Some(left), Some(right)) = (whole(&left), whole(&right)) {
-        return Some(Pair::Ints(left, right));
+        return Ok(Some(Pair::Ints(left, right)));
     }
-    Some(Pair::Floats(float(&left)?, float(&right)?))
+    if let (Some(left), Some(right)) = (huge(&left), huge(&right)) {
+        return Ok(Some(Pair::Huge(left, right)));
+    }
+    let is_number =
+        |view: &View| matches!(view, View::Bool(_) | View::Int(_) | View::Huge(_) | View::Float(_));
+    if !is_number(&left) || !is_number(&right) {
+        return Ok(None);
+    }
+    Ok(float(&left)?.zip(float(&right)?).map(|(left, right)| Pair::Floats(left, right)))
+}
+
+/// The result of an operation of 128 bits, or of the same operation without that limit.
+fn exactly(
+    cx: &Context,
+    small: Option<i128>,
+    a: i128,
+    b: i128,
+    large: fn(&Meter, &BigInt, &BigInt) -> Answer,
+) -> Answer {
+    small.map_or_else(|| large(cx, &a.into(), &b.into()), |small| Ok(int(small)))
 }
 
 /// `first + second + ...`, from the left.
@@ -108,8 +139,9 @@ pub(crate) fn add_two(cx: &Context, left: &Value, right: &Value) -> Answer {
             cx.charge(a.len() + b.len())?;
             Ok(Value::Bytes([a, b].concat().into()))
         }
-        _ => match numbers(left, right) {
-            Some(Pair::Ints(a, b)) => a.checked_add(b).map(int).ok_or_else(overflow),
+        _ => match numbers(left, right)? {
+            Some(Pair::Ints(a, b)) => exactly(cx, a.checked_add(b), a, b, big::add),
+            Some(Pair::Huge(a, b)) => big::add(cx, &a, &b),
             Some(Pair::Floats(a, b)) => Ok(Value::from(a + b)),
             None => Err(unsupported("+", left, right)),
         },
@@ -125,9 +157,10 @@ fn markup(cx: &Context, value: &Value, text: &str) -> Result<String, Error> {
 }
 
 /// `left - right`.
-pub(crate) fn sub(left: &Value, right: &Value) -> Answer {
-    match numbers(left, right) {
-        Some(Pair::Ints(a, b)) => a.checked_sub(b).map(int).ok_or_else(overflow),
+pub(crate) fn sub(cx: &Context, left: &Value, right: &Value) -> Answer {
+    match numbers(left, right)? {
+        Some(Pair::Ints(a, b)) => exactly(cx, a.checked_sub(b), a, b, big::sub),
+        Some(Pair::Huge(a, b)) => big::sub(cx, &a, &b),
         Some(Pair::Floats(a, b)) => Ok(Value::from(a - b)),
         None => Err(unsupported("-", left, right)),
     }
@@ -135,8 +168,9 @@ pub(crate) fn sub(left: &Value, right: &Value) -> Answer {
 
 /// `left * right`: numbers, or a sequence repeated.
 pub(crate) fn mul(cx: &Context, left: &Value, right: &Value) -> Answer {
-    match numbers(left, right) {
-        Some(Pair::Ints(a, b)) => return a.checked_mul(b).map(int).ok_or_else(overflow),
+    match numbers(left, right)? {
+        Some(Pair::Ints(a, b)) => return exactly(cx, a.checked_mul(b), a, b, big::mul),
+        Some(Pair::Huge(a, b)) => return big::mul(cx, &a, &b),
         Some(Pair::Floats(a, b)) => return Ok(Value::from(a * b)),
         None => (),
     }
@@ -149,7 +183,7 @@ pub(crate) fn mul(cx: &Context, left: &Value, right: &Value) -> Answer {
     if !repeats(of) {
         return Err(unsupported("*", left, right));
     }
-    if !matches!(view(count), View::Int(_) | View::Bool(_)) {
+    if !matches!(view(count), View::Int(_) | View::Huge(_) | View::Bool(_)) {
         defined(count)?;
         let name = type_name(count);
         return Err(Error::new(Kind::Type, format!("can't multiply sequence by non-int of type '{name}'")));
@@ -174,10 +208,17 @@ fn repeated(cx: &Context, of: &Value, count: usize) -> Answer {
 }
 
 /// `left / right`.
-pub(crate) fn div(left: &Value, right: &Value) -> Answer {
-    match numbers(left, right) {
+pub(crate) fn div(cx: &Context, left: &Value, right: &Value) -> Answer {
+    /// Whole numbers up to this size are floats.
+    const EXACT: u128 = 1 << 53;
+    match numbers(left, right)? {
         Some(Pair::Ints(_, 0)) => Err(by_zero("division")),
-        Some(Pair::Ints(a, b)) => Ok(Value::from(a as f64 / b as f64)),
+        Some(Pair::Ints(a, b)) if a.unsigned_abs() <= EXACT && b.unsigned_abs() <= EXACT => {
+            Ok(Value::from(a as f64 / b as f64))
+        }
+        Some(Pair::Ints(a, b)) => big::divided(cx, &a.into(), &b.into()).map(Value::from),
+        Some(Pair::Huge(_, b)) if b.is_zero() => Err(by_zero("division")),
+        Some(Pair::Huge(a, b)) => big::divided(cx, &a, &b).map(Value::from),
         Some(Pair::Floats(_, 0.0)) => Err(by_zero("float division")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(a / b)),
         None => Err(unsupported("/", left, right)),
@@ -202,19 +243,25 @@ fn divmod(a: f64, b: f64) -> (f64, f64) {
 }
 
 /// `left // right`.
-pub(crate) fn floor_div(left: &Value, right: &Value) -> Answer {
-    match numbers(left, right) {
+pub(crate) fn floor_div(cx: &Context, left: &Value, right: &Value) -> Answer {
+    match numbers(left, right)? {
         Some(Pair::Ints(_, 0)) => Err(by_zero("integer division or modulo")),
-        Some(Pair::Ints(a, b)) => floor(a, b).map(|(quotient, _)| int(quotient)).ok_or_else(overflow),
+        Some(Pair::Ints(a, b)) => floor(cx, a, b).map(|[quotient, _]| quotient),
+        Some(Pair::Huge(_, b)) if b.is_zero() => Err(by_zero("integer division or modulo")),
+        Some(Pair::Huge(a, b)) => big::floor(cx, &a, &b).map(|[quotient, _]| quotient),
         Some(Pair::Floats(_, 0.0)) => Err(by_zero("float floor division")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(divmod(a, b).0)),
         None => Err(unsupported("//", left, right)),
     }
 }
 
-fn floor(a: i128, b: i128) -> Option<(i128, i128)> {
-    let (quotient, rest) = (a.checked_div(b)?, a.checked_rem(b)?);
-    Some(if rest != 0 && (rest < 0) != (b < 0) { (quotient - 1, rest + b) } else { (quotient, rest) })
+fn floor(cx: &Context, a: i128, b: i128) -> Result<[Value; 2], Error> {
+    let (Some(quotient), Some(rest)) = (a.checked_div(b), a.checked_rem(b)) else {
+        return big::floor(cx, &a.into(), &b.into());
+    };
+    let (quotient, rest) =
+        if rest != 0 && (rest < 0) != (b < 0) { (quotient - 1, rest + b) } else { (quotient, rest) };
+    Ok([int(quotient), int(rest)])
 }
 
 /// `left % right`: a remainder, or a text with values filled in.
@@ -226,9 +273,11 @@ pub(crate) fn modulo(cx: &Context, left: &Value, right: &Value) -> Answer {
         };
         return text_like(cx, left, format::percent(cx, pattern, &args, right, left.is_safe())?);
     }
-    match numbers(left, right) {
+    match numbers(left, right)? {
         Some(Pair::Ints(_, 0)) => Err(by_zero("integer modulo")),
-        Some(Pair::Ints(a, b)) => floor(a, b).map(|(_, rest)| int(rest)).ok_or_else(overflow),
+        Some(Pair::Ints(a, b)) => floor(cx, a, b).map(|[_, rest]| rest),
+        Some(Pair::Huge(_, b)) if b.is_zero() => Err(by_zero("integer modulo")),
+        Some(Pair::Huge(a, b)) => big::floor(cx, &a, &b).map(|[_, rest]| rest),
         Some(Pair::Floats(_, 0.0)) => Err(by_zero("float modulo")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(divmod(a, b).1)),
         None => Err(unsupported("%", left, right)),
@@ -236,11 +285,15 @@ pub(crate) fn modulo(cx: &Context, left: &Value, right: &Value) -> Answer {
 }
 
 /// `left ** right`.
-pub(crate) fn pow(left: &Value, right: &Value) -> Answer {
-    match numbers(left, right) {
-        Some(Pair::Ints(a, b)) if b >= 0 => whole_power(a, b),
+pub(crate) fn pow(cx: &Context, left: &Value, right: &Value) -> Answer {
+    match numbers(left, right)? {
+        Some(Pair::Ints(a, b)) if b >= 0 => whole_power(cx, &a.into(), u32::try_from(b).ok(), b % 2 == 0),
+        Some(Pair::Huge(a, b)) if b.sign() != Sign::Minus => {
+            whole_power(cx, &a, b.to_u32(), (b % 2u8).is_zero())
+        }
         Some(Pair::Ints(0, _)) => Err(by_zero("0.0 cannot be raised to a negative power: division")),
         Some(Pair::Ints(a, b)) => Ok(Value::from((a as f64).powf(b as f64))),
+        Some(Pair::Huge(a, b)) => Ok(Value::from(big::to_float(&a)?.powf(big::to_float(&b)?))),
         Some(Pair::Floats(a, b)) if a == 0.0 && b < 0.0 => Err(by_zero("division")),
         Some(Pair::Floats(a, b)) if a < 0.0 && b.fract() != 0.0 => {
             Err(Error::new(Kind::Unsupported, "a complex number"))
@@ -256,12 +309,13 @@ pub(crate) fn pow(left: &Value, right: &Value) -> Answer {
     }
 }
 
-fn whole_power(base: i128, power: i128) -> Answer {
-    match (base, u32::try_from(power)) {
-        (0 | 1, _) => Ok(int(if power == 0 { 1 } else { base })),
-        (-1, _) => Ok(int(if power % 2 == 0 { 1 } else { -1 })),
-        (_, Ok(power)) => base.checked_pow(power).map(int).ok_or_else(overflow),
-        (_, Err(_)) => Err(overflow()),
+/// A power of a whole number; `power` is `None` if it needs more than 32 bits.
+fn whole_power(cx: &Context, base: &BigInt, power: Option<u32>, is_even: bool) -> Answer {
+    match (base.to_i128(), power) {
+        (Some(whole @ (0 | 1)), power) => Ok(int(if power == Some(0) { 1 } else { whole })),
+        (Some(-1), _) => Ok(int(if is_even { 1 } else { -1 })),
+        (_, Some(power)) => big::power(cx, base, power),
+        (_, None) => big::power(cx, base, u32::MAX),
     }
 }
 
@@ -269,9 +323,12 @@ fn whole_power(base: i128, power: i128) -> Answer {
 pub(crate) fn signed(value: &Value, minus: bool) -> Answer {
     match view(value) {
         View::Bool(bool) => Ok(Value::from(if minus { -i64::from(bool) } else { i64::from(bool) })),
-        View::Int(whole) if minus => whole.checked_neg().map(int).ok_or_else(overflow),
+        View::Int(whole) if minus => {
+            Ok(whole.checked_neg().map_or_else(|| big::whole(-BigInt::from(whole)), int))
+        }
+        View::Huge(huge) if minus => Ok(big::whole(-huge)),
         View::Float(float) if minus => Ok(Value::from(-float)),
-        View::Int(_) | View::Float(_) => Ok(value.clone()),
+        View::Int(_) | View::Huge(_) | View::Float(_) => Ok(value.clone()),
         _ => {
             defined(value)?;
             let (sign, name) = (if minus { '-' } else { '+' }, type_name(value));
@@ -323,7 +380,16 @@ pub(crate) fn slice(cx: &Context, value: &Value, start: &Value, stop: &Value, st
     };
     let View::Seq(seq) = view(value) else { return Ok(Value::Undefined) };
     let items = picked(length, start, stop, step)?.map(|at| seq.items[at].clone()).collect();
-    if seq.is_tuple() { tuple(cx, items) } else { list(cx, items) }
+    match seq.kind {
+        SeqKind::Tuple => tuple(cx, items),
+        SeqKind::Range(first, _, by) => {
+            let [start, stop, step] = bounds(length, start, stop, step)?;
+            let place = |at: i128| first.saturating_add(at.saturating_mul(by));
+            let kind = SeqKind::Range(place(start), place(stop), step.saturating_mul(by));
+            Ok(Value::Seq(Rc::new(Seq::new(cx, kind, items)?)))
+        }
+        _ => list(cx, items),
+    }
 }
 
 /// The places that a slice picks, each below `length`.
@@ -333,9 +399,17 @@ fn picked(
     stop: &Value,
     step: &Value,
 ) -> Result<impl Iterator<Item = usize> + use<>, Error> {
+    let [start, stop, step] = bounds(length, start, stop, step)?;
+    let more = move |at: &i128| if step > 0 { *at < stop } else { *at > stop };
+    let next = move |at: &i128| at.checked_add(step);
+    Ok(std::iter::successors(Some(start), next).take_while(more).map(|at| at as usize))
+}
+
+/// `slice(start, stop, step).indices(length)`.
+fn bounds(length: usize, start: &Value, stop: &Value, step: &Value) -> Result<[i128; 3], Error> {
     let bound = |value: &Value| match view(value) {
         View::None => Ok(None),
-        View::Int(_) | View::Bool(_) => index(value).map(Some),
+        View::Int(_) | View::Huge(_) | View::Bool(_) => index(value).map(Some),
         _ => {
             defined(value)?;
             Err(Error::new(Kind::Type, "slice indices must be integers or None or have an __index__ method"))
@@ -354,7 +428,5 @@ fn picked(
     };
     let start = place(bound(start)?, if step > 0 { low } else { high });
     let stop = place(bound(stop)?, if step > 0 { high } else { low });
-    let more = move |at: &i128| if step > 0 { *at < stop } else { *at > stop };
-    let next = move |at: &i128| at.checked_add(step);
-    Ok(std::iter::successors(Some(start), next).take_while(more).map(|at| at as usize))
+    Ok([start, stop, step])
 }

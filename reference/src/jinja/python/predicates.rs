@@ -42,9 +42,11 @@ pub(crate) fn is_sequence(value: &Value) -> bool {
 }
 
 pub(crate) fn is_iterable(value: &Value) -> bool {
-    let holds =
-        !matches!(view(value), View::None | View::Bool(_) | View::Int(_) | View::Float(_) | View::Space(_));
-    holds && !matches!(view(value), View::Other)
+    let holds = !matches!(
+        view(value),
+        View::None | View::Bool(_) | View::Int(_) | View::Huge(_) | View::Float(_) | View::Space(_)
+    );
+    holds && (!matches!(view(value), View::Other) || matches!(value, Value::Template(_)))
 }
 
 fn named(value: &Value, find: fn(&str) -> bool) -> Result<bool, Error> {
@@ -65,9 +67,11 @@ pub(crate) fn find(name: &str) -> Option<Test> {
         "boolean" => |_, value, _| Ok(matches!(view(value), View::Bool(_))),
         "true" => |_, value, _| Ok(matches!(view(value), View::Bool(true))),
         "false" => |_, value, _| Ok(matches!(view(value), View::Bool(false))),
-        "integer" => |_, value, _| Ok(matches!(view(value), View::Int(_))),
+        "integer" => |_, value, _| Ok(matches!(view(value), View::Int(_) | View::Huge(_))),
         "float" => |_, value, _| Ok(matches!(view(value), View::Float(_))),
-        "number" => |_, value, _| Ok(matches!(view(value), View::Bool(_) | View::Int(_) | View::Float(_))),
+        "number" => |_, value, _| {
+            Ok(matches!(view(value), View::Bool(_) | View::Int(_) | View::Huge(_) | View::Float(_)))
+        },
         "string" => |_, value, _| Ok(matches!(view(value), View::Str(_))),
         "mapping" => |_, value, _| Ok(matches!(view(value), View::Dict(_))),
         "sequence" => |_, value, _| Ok(is_sequence(value)),

@@ -126,6 +126,7 @@ impl Loop {
 }
 
 fn int_or_text(value: &Value) -> bool {
+    use Value::{Big, Bool, Float, Huge, Int, None, Undefined};
     value.as_str().is_some()
-        || matches!(value, Value::Undefined | Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_))
+        || matches!(value, Undefined | None | Bool(_) | Int(_) | Big(_) | Huge(_) | Float(_))
 }

@@ -7,6 +7,7 @@ use super::super::error::{Error, Kind};
 use super::filters;
 use super::format::braces;
 use super::text::{escaped, is_space, str_of};
+use super::unicode::{is_alnum, is_alpha, is_decimal, is_digit, is_numeric};
 use super::value::{
     Answer, Args, Value, View, index, items, list, part_of, text_like, tuple, type_name, view,
 };
@@ -177,12 +178,12 @@ fn method(cx: &Context, of: &Value, text: &str, name: &str, args: &Args) -> Answ
 fn is(cx: &Context, text: &str, name: &str) -> bool {
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
     match name {
-        "isalnum" => all(char::is_alphanumeric),
-        "isalpha" => all(char::is_alphabetic),
+        "isalnum" => all(is_alnum),
+        "isalpha" => all(is_alpha),
         "isascii" => text.is_ascii(),
         "isdecimal" => all(is_decimal),
-        "isdigit" => all(|c| is_decimal(c) || "²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉①②③④⑤⑥⑦⑧⑨".contains(c)),
-        "isnumeric" => all(char::is_numeric),
+        "isdigit" => all(is_digit),
+        "isnumeric" => all(is_numeric),
         "isspace" => all(is_space),
         "isprintable" => {
             let mut quoted = String::new();
@@ -198,19 +199,6 @@ fn is(cx: &Context, text: &str, name: &str) -> bool {
         _ => is_title(text),
     }
 }
-
-fn is_decimal(c: char) -> bool {
-    c.is_ascii_digit()
-        || (!c.is_ascii()
-            && c.is_numeric()
-            && DECIMALS.iter().any(|zero| (*zero..zero + 10).contains(&(c as u32))))
-}
-
-/// The zeros of the other scripts that write numbers in decimal digits.
-const DECIMALS: [u32; 20] = [
-    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xe50, 0xed0, 0xf20,
-    0x1040, 0x17e0, 0x1810, 0xff10, 0x1d7ce,
-];
 
 fn is_title(text: &str) -> bool {
     let (mut cased, mut any) = (false, false);

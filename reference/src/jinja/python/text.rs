@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 
+use num_bigint::BigInt;
+
 use super::super::context::Context;
 use super::super::error::{Error, Kind};
+use super::big;
 use super::number::float_text;
 use super::value::{Seq, SeqKind, Value, View, view};
 
@@ -39,6 +42,34 @@ pub(crate) fn repr_of(cx: &Context, value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
+/// `ascii(value)`: as `repr`, with an escape for every character outside ASCII.
+pub(crate) fn ascii_of(cx: &Context, value: &Value) -> Result<String, Error> {
+    let text = repr_of(cx, value)?;
+    if text.is_ascii() {
+        return Ok(text);
+    }
+    let escapes = text.chars().filter(|c| !c.is_ascii()).count();
+    cx.charge(text.len() + escapes.saturating_mul(LONGEST_ESCAPE))?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() { out.push(c) } else { escape(c, &mut out) }
+    }
+    Ok(out)
+}
+
+/// The bytes of `\U0001f600`.
+const LONGEST_ESCAPE: usize = 10;
+
+/// Appends the shortest of Python's numeric escapes for a character.
+fn escape(c: char, out: &mut String) {
+    let code = c as u32;
+    let _ = match code {
+        0..=0xff => write!(out, "\\x{code:02x}"),
+        0x100..=0xffff => write!(out, "\\u{code:04x}"),
+        _ => write!(out, "\\U{code:08x}"),
+    };
+}
+
 /// Appends `repr(value)`.
 pub(crate) fn write_repr(cx: &Context, value: &Value, out: &mut String) -> Result<(), Error> {
     cx.grow(out, 16)?;
@@ -50,6 +81,7 @@ pub(crate) fn write_repr(cx: &Context, value: &Value, out: &mut String) -> Resul
         View::Int(int) => {
             let _ = write!(out, "{int}");
         }
+        View::Huge(huge) => push_huge(cx, huge, out)?,
         View::Float(float) => out.push_str(&float_text(cx, float)),
         View::Str(text) => {
             if value.is_safe() {
@@ -96,6 +128,14 @@ pub(crate) fn write_repr(cx: &Context, value: &Value, out: &mut String) -> Resul
     Ok(())
 }
 
+/// Appends a whole number of more than 128 bits in decimal.
+pub(crate) fn push_huge(cx: &Context, huge: &BigInt, out: &mut String) -> Result<(), Error> {
+    let digits = big::decimal(huge)?;
+    cx.grow(out, digits.len())?;
+    out.push_str(&digits);
+    Ok(())
+}
+
 /// What is written of a value that has no text of its own.
 fn named(cx: &Context, value: &Value) -> String {
     match value {
@@ -104,6 +144,7 @@ fn named(cx: &Context, value: &Value) -> String {
         Value::Method(of) => format!("<built-in method {}>", of.1),
         Value::Loop(of) => format!("{of:?}"),
         Value::Cycler(_) => "<Cycler>".into(),
+        Value::Template(_) => "<TemplateReference None>".into(),
         _ => "<Joiner>".into(),
     }
 }
@@ -180,14 +221,7 @@ fn quote(cx: &Context, text: &str, out: &mut String) -> Result<(), Error> {
                 out.push(c);
             }
             c if printable(c) => out.push(c),
-            c => {
-                let code = c as u32;
-                let _ = match code {
-                    0..=0xff => write!(out, "\\x{code:02x}"),
-                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
-                    _ => write!(out, "\\U{code:08x}"),
-                };
-            }
+            c => escape(c, out),
         }
     }
     out.push(mark);

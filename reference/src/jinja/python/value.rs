@@ -8,9 +8,13 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use num_bigint::{BigInt, Sign};
+use num_traits::ToPrimitive;
+
 use super::super::context::{Context, Meter};
 use super::super::error::{Error, Kind};
 pub(crate) use super::args::Args;
+use super::big;
 pub(crate) use super::containers::{
     Dict, Index, Seq, SeqKind, Space, Stream, check_hashable, deepest, dict, items, iterable, list, stream,
     tuple,
@@ -36,6 +40,8 @@ pub(crate) enum Value {
     Int(i64),
     /// A whole number that needs more than 64 bits.
     Big(Rc<i128>),
+    /// A whole number that needs more than 128 bits.
+    Huge(Rc<BigInt>),
     Float(f64),
     Str(Rc<str>),
     /// A text that stands in the template.
@@ -56,9 +62,14 @@ pub(crate) enum Value {
     Cycler(Rc<Cycler>),
     Joiner(Rc<Joiner>),
     Loop(Rc<Loop>),
+    /// The template itself, as `self`: its blocks by name; `None` if a block can only be written at its own place.
+    Template(Rc<Blocks>),
     /// What a name holds that was not yet assigned to. No expression has this value.
     Unset,
 }
+
+/// The blocks of a template by name.
+pub(crate) type Blocks = Vec<(String, Option<Rc<Macro>>)>;
 
 /// A value as most operations look at it: the ways to keep a text or a number are one.
 pub(crate) enum View<'a> {
@@ -67,6 +78,8 @@ pub(crate) enum View<'a> {
     None,
     Bool(bool),
     Int(i128),
+    /// A whole number that needs more than 128 bits.
+    Huge(&'a BigInt),
     Float(f64),
     Str(&'a str),
     Bytes(&'a [u8]),
@@ -86,6 +99,7 @@ pub(crate) fn view(value: &Value) -> View<'_> {
         Value::Bool(bool) => View::Bool(*bool),
         Value::Int(int) => View::Int((*int).into()),
         Value::Big(int) => View::Int(**int),
+        Value::Huge(int) => View::Huge(int),
         Value::Float(float) => View::Float(*float),
         Value::Str(text) | Value::Markup(text) => View::Str(text),
         Value::Lit(text) => View::Str(text),
@@ -247,12 +261,23 @@ pub(crate) fn hash_of(cx: &Meter, hasher: &RandomState, key: &Value) -> u64 {
 }
 
 /// A number as a key: whole ones by their value, others by their bits.
-fn number(value: &Value) -> Option<(i128, u64)> {
+#[derive(Hash, PartialEq)]
+enum NumberKey {
+    Int(i128),
+    Huge(BigInt),
+    Bits(u64),
+}
+
+fn number(value: &Value) -> Option<NumberKey> {
     match view(value) {
-        View::Bool(bool) => Some((bool.into(), 0)),
-        View::Int(int) => Some((int, 0)),
-        View::Float(float) if float.fract() == 0.0 && float.abs() < 1e38 => Some((float as i128, 0)),
-        View::Float(float) => Some((0, float.to_bits())),
+        View::Bool(bool) => Some(NumberKey::Int(bool.into())),
+        View::Int(int) => Some(NumberKey::Int(int)),
+        View::Huge(huge) => Some(NumberKey::Huge(huge.clone())),
+        View::Float(float) if float.fract() == 0.0 => {
+            let whole = big::from_float(float);
+            Some(whole.to_i128().map_or_else(|| NumberKey::Huge(whole), NumberKey::Int))
+        }
+        View::Float(float) => Some(NumberKey::Bits(float.to_bits())),
         _ => None,
     }
 }
@@ -289,7 +314,7 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
         View::Undefined | View::Forbidden(_) => "Undefined",
         View::None => "NoneType",
         View::Bool(_) => "bool",
-        View::Int(_) => "int",
+        View::Int(_) | View::Huge(_) => "int",
         View::Float(_) => "float",
         View::Str(_) if value.is_safe() => "Markup",
         View::Str(_) => "str",
@@ -327,10 +352,11 @@ pub(crate) fn defined(value: &Value) -> Result<(), Error> {
     }
 }
 
-/// An integer argument, by Python's `operator.index`.
+/// An integer argument, by Python's `operator.index`; the nearest of 128 bits where it has more.
 pub(crate) fn index(value: &Value) -> Result<i128, Error> {
     match view(value) {
         View::Int(int) => Ok(int),
+        View::Huge(huge) => Ok(if huge.sign() == Sign::Minus { i128::MIN } else { i128::MAX }),
         View::Bool(bool) => Ok(bool.into()),
         _ => {
             let name = type_name(value);

@@ -1,6 +1,11 @@
 //! Template text to tokens, as Jinja cuts it under `trim_blocks` and `lstrip_blocks`.
 
+use std::sync::Arc;
+
+use num_bigint::BigInt;
+
 use super::super::error::{Error, Kind, Span};
+use super::super::python::big;
 use super::super::python::text::is_space;
 
 /// One token and where it stands.
@@ -22,6 +27,8 @@ pub(crate) enum Lexeme {
     Name(String),
     Text(String),
     Int(i128),
+    /// A whole number that needs more than 128 bits.
+    Huge(Arc<BigInt>),
     Float(f64),
     Op(&'static str),
 }
@@ -314,15 +321,21 @@ fn number(text: &str, dotted: bool) -> Option<(Lexeme, usize)> {
         let skip = 2 + usize::from(text.as_bytes().get(2) == Some(&b'_'));
         let bytes = digits(&text[skip..], radix);
         if bytes > 0 {
-            let value = i128::from_str_radix(&text[skip..skip + bytes].replace('_', ""), radix).ok()?;
-            return Some((Lexeme::Int(value), skip + bytes));
+            return Some((whole(&text[skip..skip + bytes], radix)?, skip + bytes));
         }
     }
     let bytes = match text.bytes().next() {
         Some(b'0') => text.bytes().take_while(|byte| *byte == b'0').count(),
         _ => digits(text, 10),
     };
-    Some((Lexeme::Int(text[..bytes].replace('_', "").parse().ok()?), bytes))
+    Some((whole(&text[..bytes], 10)?, bytes))
+}
+
+/// A whole number; `None` if it has too many digits.
+fn whole(digits: &str, radix: u32) -> Option<Lexeme> {
+    let digits = digits.replace('_', "");
+    let small = i128::from_str_radix(&digits, radix).ok().map(Lexeme::Int);
+    small.or_else(|| big::parse(&digits, radix).ok().map(|number| Lexeme::Huge(number.into())))
 }
 
 /// The bytes of a float at the start of `text`.

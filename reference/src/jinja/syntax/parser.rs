@@ -255,7 +255,11 @@ impl Parser<'_> {
         self.loops += 1;
         let (body, end) = self.block(&["endfor", "else"])?;
         self.loops -= 1;
-        let otherwise = if end == "else" { self.block(&["endfor"])?.0 } else { Vec::new() };
+        let otherwise = match end.as_str() {
+            "else" if recursive => self.closed(&["endfor"])?, // Jinja makes a function of the loop
+            "else" => self.block(&["endfor"])?.0,
+            _ => Vec::new(),
+        };
         Ok(StmtKind::For { target, of, test, recursive, body, otherwise })
     }
 
@@ -298,11 +302,11 @@ impl Parser<'_> {
 
     fn block_statement(&mut self) -> Parsed<StmtKind> {
         let name = self.name()?;
-        self.skip_name("scoped");
+        let scoped = self.skip_name("scoped");
         self.skip_name("required");
         let body = self.closed(&["endblock"])?;
         self.skip_name(&name);
-        Ok(StmtKind::Block(body))
+        Ok(StmtKind::Block { name, scoped, body })
     }
 
     fn foreign_statement(&mut self) -> Parsed<StmtKind> {
@@ -525,6 +529,7 @@ impl Parser<'_> {
             }
             Lexeme::Text(_) => self.adjacent(),
             Lexeme::Int(value) => self.taken(Node::Int(value)),
+            Lexeme::Huge(value) => self.taken(Node::Huge(value)),
             Lexeme::Float(value) => self.taken(Node::Float(value)),
             Lexeme::Op("(") => {
                 self.at += 1;
@@ -798,7 +803,9 @@ impl Parser<'_> {
                 return self.fail("you cannot chain multiple tests with is");
             }
             Some(Lexeme::Name(name)) => !matches!(name.as_str(), "else" | "or" | "and"),
-            Some(Lexeme::Text(_) | Lexeme::Int(_) | Lexeme::Float(_) | Lexeme::Op("[" | "{")) => true,
+            Some(
+                Lexeme::Text(_) | Lexeme::Int(_) | Lexeme::Huge(_) | Lexeme::Float(_) | Lexeme::Op("[" | "{"),
+            ) => true,
             _ => false,
         };
         if !follows {
@@ -839,6 +846,7 @@ fn describe(what: &Lexeme) -> String {
         Lexeme::Name(name) => format!("'{name}'"),
         Lexeme::Text(text) => format!("{text:?}"),
         Lexeme::Int(value) => format!("'{value}'"),
+        Lexeme::Huge(value) => format!("'{value}'"),
         Lexeme::Float(value) => format!("'{value}'"),
         Lexeme::Op(op) => format!("'{op}'"),
     }
@@ -902,7 +910,8 @@ pub(crate) fn mentions(body: &[Stmt], name: &str) -> bool {
             signature.defaults.iter().any(|e| in_expr(e, name)) || in_expr(call, name) || mentions(body, name)
         }
         StmtKind::Autoescape(e, body) => in_expr(e, name) || mentions(body, name),
-        StmtKind::Generation(body) | StmtKind::Block(body) => mentions(body, name),
+        StmtKind::Generation(body) => mentions(body, name),
+        StmtKind::Block { .. } => false, // a function of its own
     })
 }
 

@@ -1,5 +1,9 @@
 //! A template as a tree.
 
+use std::sync::Arc;
+
+use num_bigint::BigInt;
+
 use super::super::error::Span;
 
 /// An expression, where it stands and how deep it is.
@@ -16,6 +20,8 @@ pub(crate) enum Node {
     None,
     Bool(bool),
     Int(i128),
+    /// A whole number that needs more than 128 bits.
+    Huge(Arc<BigInt>),
     Float(f64),
     Text(String),
     Name(String),
@@ -134,7 +140,12 @@ pub(crate) enum StmtKind {
     },
     Autoescape(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
-    Block(Vec<Stmt>),
+    Block {
+        name: String,
+        /// Whether its body sees the variables of the loops and blocks around it.
+        scoped: bool,
+        body: Vec<Stmt>,
+    },
     /// `include`, `import`, `from`, `extends`: there is no other template.
     Import(Expr),
     Break,
@@ -157,7 +168,7 @@ impl StmtKind {
             | StmtKind::FilterBlock { body, .. }
             | StmtKind::Autoescape(_, body)
             | StmtKind::Generation(body)
-            | StmtKind::Block(body) => (&[], [body, &[]]),
+            | StmtKind::Block { body, .. } => (&[], [body, &[]]),
             StmtKind::Data(_)
             | StmtKind::Print(_)
             | StmtKind::Set(..)

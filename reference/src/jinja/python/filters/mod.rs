@@ -13,6 +13,7 @@ use super::containers::failing;
 use super::methods::{attribute, item, pairs};
 use super::strings;
 use super::text::{escaped, str_of};
+use super::unicode::is_alnum;
 use super::value::{
     Answer, Args, Value, View, defined, index, items, iterable, list, raise, stream, text, type_name, view,
 };
@@ -94,8 +95,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "urlize" => |_, _, _| Err(raise(Kind::Unsupported, "the filter urlize")),
         "wordcount" => |cx, value, _| {
             let text = str_of(cx, value)?;
-            let words =
-                text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            let words = text.split(|c: char| c != '_' && !is_alnum(c)).filter(|word| !word.is_empty());
             Ok(Value::from(words.count()))
         },
         "wordwrap" => |_, _, _| Err(raise(Kind::Unsupported, "the filter wordwrap")),

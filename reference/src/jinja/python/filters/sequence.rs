@@ -286,14 +286,14 @@ pub(super) fn sort(cx: &Context, value: &Value, args: &Args) -> Answer {
         Some(View::Str(all)) => all.split(',').map(|one| Path::new(&Value::from(one))).collect(),
         _ => vec![path(args, 2)],
     };
+    // Jinja compares lists of keys, even of one key: keys that are equal have no order, whatever they are.
     let mut keyed = Vec::new();
     for item in items(cx, value)? {
-        let mut keys = Vec::new();
+        let mut keys = Vec::with_capacity(paths.len());
         for path in &paths {
             keys.push(folded(cx, &path.of(cx, &item, None)?, case_sensitive)?);
         }
-        let key = if keys.len() == 1 { keys.remove(0) } else { list(cx, keys)? };
-        keyed.push((key, item));
+        keyed.push((list(cx, keys)?, item));
     }
     list(cx, sorted(cx, keyed, flag(args, 0, "reverse"))?.into_iter().map(|(_, item)| item).collect())
 }

@@ -6,10 +6,10 @@ use super::super::super::context::Context;
 use super::super::super::error::{Error, Kind};
 use super::super::json::{Layout, dumps};
 use super::super::methods::pairs;
-use super::super::text::{escaped, is_space, repr_of, str_of};
+use super::super::text::{escaped, is_space, str_of, write_repr};
 use super::super::value::{
-    Answer, Args, SeqKind, Value, View, defined, dict, index, int, items, iterable, list, part_of, raise,
-    text, text_like, tuple, type_name, view,
+    Answer, Args, SeqKind, Value, View, defined, dict, index, int, items, iterable, part_of, raise, text,
+    text_like, tuple, type_name, view,
 };
 use super::super::{operators, strings};
 use super::number::to_float;
@@ -131,30 +131,53 @@ pub(super) fn join(cx: &Context, value: &Value, args: &Args) -> Answer {
     Ok(Value::from(out))
 }
 
+/// How many characters a line of `pprint` has.
+const PPRINT_WIDTH: usize = 80;
+
 /// `pprint.pformat`: as `repr` with keys sorted, where that fits on a line.
+///
+/// It stops as soon as the line is full, so a value that holds one list many times takes no time or memory.
 pub(super) fn pprint(cx: &Context, value: &Value) -> Result<String, Error> {
-    let out = repr_of(cx, &with_sorted_keys(cx, value)?)?;
-    if out.chars().count() > 80 {
-        return fail(Kind::Unsupported, "pprint of more than one line");
-    }
+    let mut out = String::new();
+    pprint_into(cx, value, &mut out)?;
     Ok(out)
 }
 
-pub(super) fn with_sorted_keys(cx: &Context, value: &Value) -> Result<Value, Error> {
+fn pprint_into(cx: &Context, value: &Value, out: &mut String) -> Result<(), Error> {
     match view(value) {
         View::Dict(of) => {
-            let mut keyed = Vec::new();
-            for (key, value) in &of.entries {
-                keyed.push((key.clone(), with_sorted_keys(cx, value)?));
-            }
+            cx.charge(of.entries.len().saturating_mul(4 * size_of::<Value>()))?;
+            let keyed: Vec<_> = of.entries.clone();
             let entries = sorted(cx, keyed.clone(), false).unwrap_or(keyed);
-            dict(cx, entries)
+            out.push('{');
+            for (at, (key, value)) in entries.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { ", " });
+                pprint_into(cx, key, out)?;
+                out.push_str(": ");
+                pprint_into(cx, value, out)?;
+            }
+            out.push('}');
         }
-        View::Seq(seq) if seq.kind == SeqKind::List => {
-            list(cx, seq.items.iter().map(|item| with_sorted_keys(cx, item)).collect::<Result<_, _>>()?)
+        View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple) => {
+            let [open, close] = match seq.kind {
+                SeqKind::List => ["[", "]"],
+                _ if seq.items.len() == 1 => ["(", ",)"],
+                _ => ["(", ")"],
+            };
+            out.push_str(open);
+            for (at, item) in seq.items.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { ", " });
+                pprint_into(cx, item, out)?;
+            }
+            out.push_str(close);
         }
-        _ => Ok(value.clone()),
+        _ => write_repr(cx, value, out)?,
     }
+    // a character has at most four bytes, so a short text need not be counted
+    if out.len() > PPRINT_WIDTH && out.chars().count() > PPRINT_WIDTH {
+        return fail(Kind::Unsupported, "pprint of more than one line");
+    }
+    Ok(())
 }
 
 pub(super) fn replace(cx: &Context, value: &Value, args: &Args) -> Answer {
