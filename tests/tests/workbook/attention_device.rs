@@ -665,17 +665,6 @@ fn hold_narrow(case: &Case, on: &[&dyn Device]) {
     }
 }
 
-/// Types, depths and widths of heads.
-const NARROW: [(Element, [usize; 2]); 7] = [
-    (Element::Bf16, [64, 64]),
-    (Element::Bf16, [128, 48]),
-    (Element::Bf16, [128, 128]),
-    (Element::F16, [80, 96]),
-    (Element::F16, [7, 5]),
-    (Element::F16, [64, 64]),
-    (Element::F16, [128, 128]),
-];
-
 const NARROW_LENGTHS: [(usize, usize); 4] = [(127, 200), (65, 65), (200, 200), (1, 1)];
 
 const NARROW_KINDS: [Kind; 9] = [
@@ -690,31 +679,54 @@ const NARROW_KINDS: [Kind; 9] = [
     Kind::Blind,
 ];
 
-/// Holds all kinds, heads and lengths of a type on the CPU, and on a card, which compiles a text for each of them,
-/// every kind with every head at two lengths, in turn.
-fn hold_all_narrow(element: Element) {
-    let heads = NARROW.iter().filter(|(of, _)| *of == element);
-    for (i, (_, [depth, width])) in heads.enumerate() {
-        for (j, kind) in NARROW_KINDS.into_iter().enumerate() {
-            for (k, (queries, keys)) in NARROW_LENGTHS.into_iter().enumerate() {
-                let is_cards_turn = (i + j + k) % 2 == 0;
-                let card = card().filter(|_| is_cards_turn);
-                let on: Vec<&dyn Device> = [Some(&*CPU as &dyn Device), card].into_iter().flatten().collect();
-                let case = Case { depth: *depth, width: *width, element, ..Case::new(queries, keys, kind) };
-                hold_narrow(&case, &on);
-            }
+/// Compares every kind of attention over heads of a depth and a width with its definition: at all lengths on the CPU, at
+/// two of them on a GPU, which compiles a text for each case. `turn` chooses which two.
+///
+/// A test covers one pair of depth and width, so that the harness compiles for several at once.
+fn hold_all_kinds(element: Element, [depth, width]: [usize; 2], turn: usize) {
+    for (j, kind) in NARROW_KINDS.into_iter().enumerate() {
+        for (k, (queries, keys)) in NARROW_LENGTHS.into_iter().enumerate() {
+            let card = card().filter(|_| (turn + j + k) % 2 == 0);
+            let on: Vec<&dyn Device> = [Some(&*CPU as &dyn Device), card].into_iter().flatten().collect();
+            let case = Case { depth, width, element, ..Case::new(queries, keys, kind) };
+            hold_narrow(&case, &on);
         }
     }
 }
 
 #[test]
-fn attention_in_f16_is_its_definition() {
-    hold_all_narrow(Element::F16);
+fn bf16_attention_with_heads_of_64_and_64() {
+    hold_all_kinds(Element::Bf16, [64, 64], 0);
 }
 
 #[test]
-fn attention_in_bf16_is_its_definition() {
-    hold_all_narrow(Element::Bf16);
+fn bf16_attention_with_heads_of_128_and_48() {
+    hold_all_kinds(Element::Bf16, [128, 48], 1);
+}
+
+#[test]
+fn bf16_attention_with_heads_of_128_and_128() {
+    hold_all_kinds(Element::Bf16, [128, 128], 2);
+}
+
+#[test]
+fn f16_attention_with_heads_of_80_and_96() {
+    hold_all_kinds(Element::F16, [80, 96], 0);
+}
+
+#[test]
+fn f16_attention_with_heads_of_7_and_5() {
+    hold_all_kinds(Element::F16, [7, 5], 1);
+}
+
+#[test]
+fn f16_attention_with_heads_of_64_and_64() {
+    hold_all_kinds(Element::F16, [64, 64], 2);
+}
+
+#[test]
+fn f16_attention_with_heads_of_128_and_128() {
+    hold_all_kinds(Element::F16, [128, 128], 3);
 }
 
 #[test]
