@@ -27,6 +27,7 @@ const LINKER: &str = "it changes what the program is linked from or what runs be
 const FOREIGN: &str = "foreign functions reach past everything that is counted and timed";
 const FILES: &str = "an attempt is one text: it takes in no other file and no variable of the build";
 const MEMORY: &str = "memory is counted by the grader's allocator, whose counters are its own";
+const COUNTED: &str = "the calls of oracles are counted for the grader";
 const GRADER: &str = "an attempt does not see who grades it";
 const SOLUTION: &str = "a solution is not an attempt's to call";
 const DOORS: &str = "what of the workbook opens a file or starts a process is no step's to use";
@@ -54,7 +55,7 @@ const WORDS: [(&str, &str); 14] = [
 ];
 
 /// Paths that are refused, and with them whatever is below.
-const PATHS: [(&[&str], &str); 18] = [
+const PATHS: [(&[&str], &str); 20] = [
     (&["std", "env"], PROCESS),
     (&["std", "fs"], PROCESS),
     (&["std", "net"], PROCESS),
@@ -64,6 +65,8 @@ const PATHS: [(&[&str], &str); 18] = [
     (&["std", "alloc"], MEMORY),
     (&["kernels", "bytes"], MEMORY),
     (&["grader"], GRADER),
+    (&["reference", "oracles"], COUNTED),
+    (&["challenges", "given"], COUNTED),
     (&["reference", "atomic_write"], DOORS),
     (&["reference", "checkpoint"], DOORS),
     (&["reference", "llama", "Llama"], DOORS),

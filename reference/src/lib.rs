@@ -32,6 +32,7 @@ pub mod lora;
 pub mod loss;
 pub mod nf4;
 pub mod optim;
+pub mod oracles;
 pub mod philox;
 mod rounding;
 pub mod schedule;

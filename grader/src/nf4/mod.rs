@@ -24,8 +24,8 @@ pub(crate) use course::COURSE;
 use evidence::facts;
 pub(crate) use evidence::{BYTES_PER_THREAD, former_interval, total as total_speedup};
 
-use crate::calls;
 use crate::gather::{Child, Effort, Item, Kind};
+use crate::oracles;
 use crate::table::{self, Measured};
 
 /// Measures something of an attempt.
@@ -94,11 +94,12 @@ fn items(effort: &Effort) -> Vec<Item> {
 /// Does one item.
 fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
+    let watched = shown::Watched(attempt);
+    let attempt = &watched;
     match Kind::of(name) {
         Kind::Check => child.check(name, || {
             let before = solution_calls();
-            let shown = shown::Shown(attempt);
-            checks::run(name, if calls::are_shown() { &shown } else { attempt }, seed)?;
+            checks::run(name, attempt, seed)?;
             source.own_work(solution_calls() - before)
         }),
         Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, source, seed)),
@@ -119,10 +120,13 @@ pub(crate) fn answer(attempt: &dyn Nf4) -> impl Nf4 {
 /// Whether an attempt's answer passes its checks, for a challenge that would use it.
 pub(crate) fn is_right(attempt: &dyn Nf4, seed: u64) -> bool {
     let step = if Subject::of(attempt).fast { "A.6/" } else { "A.5/" };
-    let names = checks::names().into_iter().filter(|name| name.starts_with(step));
-    names
-        .into_iter()
-        .all(|name| matches!(crate::gather::caught(|| checks::run(&name, attempt, seed)), Ok(Ok(()))))
+    let names: Vec<String> = checks::names().into_iter().filter(|name| name.starts_with(step)).collect();
+    let attempt = &shown::Watched(attempt);
+    let is_passed = |name: &String| {
+        matches!(crate::gather::caught(|| checks::run(name, attempt, seed)), Ok(Ok(())))
+            && oracles::take().is_none()
+    };
+    names.iter().all(is_passed)
 }
 
 /// What an attempt's answer does with weights of some sizes.
