@@ -15,6 +15,7 @@ use reference::oracles;
 
 use crate::calls::capped;
 use crate::gather::{caught, replay_command};
+use crate::rubric;
 
 /// An oracle that steps may not call.
 pub(crate) struct Oracle {
@@ -116,9 +117,19 @@ const PARTS: [Part; 8] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The guard that trips.
-    pub guard: Option<&'static str>,
+    guard: Option<&'static str>,
+    step: &'static str,
     /// The step, the oracle, and what the step was called with.
     pub message: String,
+}
+
+impl Found {
+    /// The guard that trips in a challenge. `None` if its part has none, or if the step belongs to another challenge,
+    /// which uses the attempt's answer.
+    pub fn guard_in(&self, challenge: &str) -> Option<&'static str> {
+        let letter = rubric::find(challenge)?.letter;
+        self.guard.filter(|_| self.step.starts_with(letter))
+    }
 }
 
 /// The first call since the item began.
@@ -184,7 +195,7 @@ impl<F: FnOnce() -> String> Drop for Scope<F> {
             capped(&message())
         );
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        found.get_or_insert(Found { guard: self.guard, message });
+        found.get_or_insert(Found { guard: self.guard, step: self.step, message });
     }
 }
 

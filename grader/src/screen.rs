@@ -476,7 +476,7 @@ mod tests {
     }
 
     /// Texts, each with what is refused in it.
-    const REFUSED: [(&str, &str); 59] = [
+    const REFUSED: [(&str, &str); 61] = [
         ("#[unsafe(link_section = \".init_array\")] static F: fn() = f;", "link_section"),
         ("#[no_mangle] pub fn write() {}", "no_mangle"),
         ("#[unsafe(no_mangle)] pub fn clock_gettime() {}", "no_mangle"),
@@ -534,6 +534,8 @@ mod tests {
         ("use compiler::{front::capture::Capture, tune};", "compiler::tune"),
         ("fn f() { challenges::nf4::Solution.unpack(a, b) }", "Solution"),
         ("use challenges::nf4::{Nf4, Solution as S};", "Solution"),
+        ("use reference::{nf4, oracles::NF4};", "reference::oracles"),
+        ("fn f() -> u64 { challenges::given::nf4_calls() }", "challenges::given"),
         ("fn f() { unsafe{ core::arch::asm!(\"mov eax, 60\", \"syscall\") } }", "asm!: syscall"),
         ("fn f() { unsafe{ core::arch::asm!(\".byte 0x0f, 0x05\") } }", "asm!: a directive"),
     ];
@@ -547,7 +549,7 @@ mod tests {
     }
 
     /// Texts that only look like those.
-    const HONEST: [&str; 21] = [
+    const HONEST: [&str; 22] = [
         "// std::process::exit(0), #[no_mangle], extern",
         "/* /* std::fs */ extern \"C\" */ fn f() {}",
         "/// `std::env` is not used\nfn f() {}",
@@ -568,6 +570,7 @@ mod tests {
         "macro_rules! m { ($t:ty) => { <$t>::process(); $t::MAX; Vec::<$t>::new() } }",
         "macro_rules! m { ($a:expr) => { $a + $crate::one() } }",
         "use reference::llama::Storage; use reference::fsdp::{self, Cut}; use reference::schedule::{self, Rule};",
+        "use challenges::issues::{chat::Chat, vision::Vision}; use challenges::loss::problem::row_dim;",
         "fn f(reference: &[f64]) -> usize { let checkpoint = reference.len(); checkpoint }",
     ];
 

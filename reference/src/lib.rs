@@ -15,6 +15,7 @@
 //! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
+//! | [`oracles`] | counters of the calls to functions that compute a step's answer |
 //! | `rounding` | what MinGW's C library has wrong |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 

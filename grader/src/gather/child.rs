@@ -141,7 +141,7 @@ impl Child {
     /// Reports the guard on oracles as tripped if a step called one since the item began.
     fn trip(&mut self) -> Option<Found> {
         let found = oracles::take()?;
-        if let Some(guard) = found.guard {
+        if let Some(guard) = found.guard_in(&self.request.challenge) {
             self.guard(guard, || Ok(Some(found.message.clone())));
         }
         Some(found)

@@ -284,7 +284,7 @@ impl Workbench<'_> {
         let (block, elements) = (random.below(blocks), len.min(block_size));
         let (mut codes, mut values) = (vec![0; elements], vec![0.0; elements]);
         let packed = &view.packed[..elements.div_ceil(2)];
-        let sixteen = [7; 16];
+        let seven = vec![7; elements];
         let mut buffer = Buffer::new(super::DTYPES[random.below(3)], len, 1);
         let asked = |step: &str, run: &mut dyn FnMut()| {
             let before = solution_calls();
@@ -294,10 +294,11 @@ impl Workbench<'_> {
             let solution = solution
                 .map(|_| format!("the workbook's solution was called {calls} times while {step} ran"));
             let found = oracles::take().map(|found| found.message).or(solution)?;
-            Some(format!("{found}\n  round {round} of this guard with seed {:#x}", self.seed))
+            let again = format!("cargo grader test nf4 --case \"{INSIDE_A_STEP}\" --seed {:#x}", self.seed);
+            Some(format!("{found}\n  {again}"))
         };
         asked("A.1", &mut || attempt.unpack(packed, &mut codes))
-            .or_else(|| asked("A.2", &mut || attempt.look_up(&sixteen, view.table, &mut [0.0; 16])))
+            .or_else(|| asked("A.2", &mut || attempt.look_up(&seven, view.table, &mut vec![0.0; elements])))
             .or_else(|| asked("A.3", &mut || attempt.block(packed, view.table, 1.5, &mut values)))
             .or_else(|| asked("A.4", &mut || _ = attempt.absmax(&view.absmax, block)))
             .or_else(|| asked("A.5", &mut || attempt.dequantize(&self.cpu, &view, buffer.output())))

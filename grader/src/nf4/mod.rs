@@ -153,14 +153,17 @@ pub(crate) fn at_sizes(attempt: &dyn Nf4, sizes: impl IntoIterator<Item = usize>
     all
 }
 
-/// Whether an answer is right to the bit, and the bytes that it took.
+/// Returns whether an answer is right to the bit and the attempt's own work, and the bytes that it took.
 fn at_size(attempt: &dyn Nf4, cpu: &Cpu, len: usize, seed: u64) -> (bool, usize) {
     let weight = inputs::weight(len, 64, true, inputs::Scale::Plain, seed);
     let mut out = inputs::Buffer::new(OutputDtype::F32, len, seed);
     cpu.launch(&mut [0_u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
     let peak = Peak::begin();
-    attempt.dequantize_fast(cpu, &weight.view(), out.output());
+    shown::Watched(attempt).dequantize_fast(cpu, &weight.view(), out.output());
     let bytes = peak.map_or(usize::MAX, |peak| peak.bytes());
+    if oracles::take().is_some() {
+        return (false, bytes);
+    }
     let truth = dequantize_bits(&weight.view(), OutputDtype::F32);
     (truth.iter().enumerate().all(|(element, bits)| out.bits(element) == *bits), bytes)
 }
@@ -235,6 +238,6 @@ impl Nf4 for Subject<'_> {
     }
 
     fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        self.run(cpu, weight, out);
+        Subject { attempt: &shown::Watched(self.attempt), fast: self.fast }.run(cpu, weight, out);
     }
 }

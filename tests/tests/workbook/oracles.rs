@@ -70,7 +70,7 @@ fn guards_draw_sizes_and_report_them() {
     let [first, again, other] = ["0x7", "0x7", "0x8"].map(detail);
     assert_eq!(first, again);
     assert_ne!(first, other);
-    assert!(first.contains("with seed 0x7") && first.contains("elements in blocks of"), "{first}");
+    assert!(first.contains("--seed 0x7") && first.contains("elements in blocks of"), "{first}");
 }
 
 #[test]
