@@ -10,6 +10,7 @@ extern crate self as challenges; // so that the same `use` lines serve an exerci
 mod calls;
 pub mod decode;
 pub mod fsdp;
+pub mod given;
 pub mod graph;
 pub mod issues;
 pub mod linked;

@@ -44,7 +44,7 @@ pub(crate) fn call(message: impl FnOnce() -> String) {
 }
 
 /// The first lines of a text.
-fn capped(text: &str) -> String {
+pub(crate) fn capped(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut shown = lines[..lines.len().min(LINES)].join("\n  ");
     if lines.len() > LINES {

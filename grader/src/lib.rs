@@ -4,7 +4,7 @@
 //! a command              program (what it is started as) -> cli, options -> verb/ -> score; attempts: what is handed
 //! in what can be graded     courses: the table of all, by key, name, letter, step; course: what one is
 //!   a challenge's folder nf4/, fsdp/, graph/, issues/, loss/: course, checks, guards, bench, evidence
-//!   what these share     table, step_under_test, calls; compare: a compiled graph against its meaning; fair
+//!   what these share     table, step_under_test, oracles, calls; compare: a compiled graph against its meaning; fair
 //! an attempt's text      workbook (found and built), screen, stub; ptx: the texts whose PTX is kept
 //! gather                 gather/, pace; step, timing, random: what measurements share
 //! evidence, rubric       evidence, verdict -> rubric -> scorecard
@@ -45,6 +45,7 @@ mod live;
 mod loss;
 mod nf4;
 mod options;
+mod oracles;
 mod pace;
 mod program;
 mod progress;

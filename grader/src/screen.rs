@@ -34,6 +34,7 @@ const LINKER: &str = "it changes what the program is linked from or what runs be
 const FOREIGN: &str = "foreign functions reach past everything that is counted and timed";
 const FILES: &str = "an attempt is one text: it takes in no other file and no variable of the build";
 const MEMORY: &str = "memory is counted by the grader's allocator, whose counters are its own";
+const COUNTED: &str = "the calls of oracles are counted for the grader";
 const GRADER: &str = "an attempt does not see who grades it";
 const SOLUTION: &str = "a solution is not an attempt's to call";
 const DOORS: &str = "a step may not call workbook functions that open files or start processes";
@@ -110,6 +111,8 @@ const PATHS: &[(&[&str], &str)] = &[
     (&["kernels", "cpu", "Tick"], CLOCK),
     (&["kernels", "bytes"], MEMORY),
     (&["grader"], GRADER),
+    (&["reference", "oracles"], COUNTED),
+    (&["challenges", "given"], COUNTED),
     (&["reference", "atomic_write"], DOORS),
     (&["reference", "checkpoint"], DOORS),
     (&["reference", "llama", "Llama"], DOORS),

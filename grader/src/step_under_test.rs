@@ -4,9 +4,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::calls::call;
+use crate::oracles;
+
+/// Instead of a step's name: every step is the attempt's. Guards and measured runs call them all.
+pub(crate) const EVERY: &str = "";
 
 /// The attempt's step of that name; all others are the solution's. `A` is the challenge's trait.
 pub(crate) struct StepUnderTest<'a, A: ?Sized> {
+    /// The step's name, or [`EVERY`].
     pub step: &'a str,
     pub attempt: &'a A,
     pub solution: &'a A,
@@ -18,12 +23,15 @@ pub(crate) struct StepUnderTest<'a, A: ?Sized> {
 
 impl<A: ?Sized> StepUnderTest<'_, A> {
     /// The step's own writer; where calls are shown, what it is called with is reported.
-    pub fn of<T>(&self, step: &str, message: impl FnOnce() -> String, run: impl FnOnce(&A) -> T) -> T {
+    pub fn of<T>(&self, step: &str, message: impl Fn() -> String, run: impl FnOnce(&A) -> T) -> T {
+        if self.step == EVERY {
+            return oracles::during(step, message, || run(self.attempt));
+        }
         if self.step != step {
             return run(self.solution);
         }
-        call(message);
-        counted(self.solution_calls, &self.asked, || run(self.attempt))
+        call(&message);
+        counted(self.solution_calls, &self.asked, || oracles::during(step, &message, || run(self.attempt)))
     }
 }
 

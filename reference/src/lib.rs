@@ -16,6 +16,7 @@
 //! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
 //! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
+//! | [`oracles`] | counters of the calls to functions that compute a step's answer |
 //! | `rounding` | what MinGW's C library has wrong |
 //! | [`file_kind`], [`json`] | what a file holds, by its first bytes; JSON with errors that name it |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
@@ -37,6 +38,7 @@ pub mod lora;
 pub mod loss;
 pub mod nf4;
 pub mod optim;
+pub mod oracles;
 pub mod philox;
 mod rounding;
 pub mod schedule;

@@ -19,6 +19,7 @@ use kernels::Cpu;
 use kernels::Vector;
 
 use super::{Absmax, Output, Weight};
+use crate::given;
 
 /// The three-pass dequantiser with the buffer between its passes.
 #[derive(Debug, Default)]
@@ -30,6 +31,7 @@ pub struct Baseline {
 impl Baseline {
     /// Dequantises `weight` into `out`: three launches (one where the scales are f32 already).
     pub fn dequantize(&mut self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        given::NF4.count();
         let scales = match &weight.absmax {
             Absmax::Single(scales) => scales,
             Absmax::Double { codes, table, scales, block_size, offset } => {

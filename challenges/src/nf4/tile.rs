@@ -24,6 +24,7 @@ use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Device, DeviceError, Links, Memories};
 
 use super::{Absmax, OutputDtype, Weight};
+use crate::given;
 
 /// A weight's parts in a device's memory, in the order in which [`fused`] reads them.
 pub struct Uploaded {
@@ -72,6 +73,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 /// The whole format in one program.
 pub fn fused(weight: &Uploaded, dtype: OutputDtype) -> Program {
+    given::NF4.count();
     let block = weight.block_log2;
     let mut ops = vec![Op::Nibble { input: 0 }, Op::Table { input: 1, at: 0, entries: 16 }];
     let scale = match weight.scales {
@@ -140,6 +142,7 @@ pub fn run_in_three(
     len: usize,
     out: &mut Buffer,
 ) -> Result<(), DeviceError> {
+    given::NF4.count();
     let Scales::Double { block_log2 } = weight.scales else {
         return run(device, weight, dtype, len, out);
     };

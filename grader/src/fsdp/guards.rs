@@ -5,10 +5,9 @@ use reference::fsdp::{Parameter, check};
 use reference::graph::Dtype;
 use reference::llama::Storage;
 use reference::nf4::NESTED_BLOCK;
-use reference::schedule::Shape;
 
-use super::checks::{asked, drawn_parameters, drawn_part, held_bytes, left_out};
-use crate::compare::describe;
+use super::checks::{self, drawn_parameters, drawn_part, held_bytes, left_out};
+use crate::oracles::{INSIDE_A_STEP, in_checks};
 use crate::random::Random;
 use crate::table;
 
@@ -20,15 +19,18 @@ type Verdict = Result<Option<String>, String>;
 
 /// The guard on sums that leave ranks out.
 pub(super) const LEFT_OUT: &str = "ranks left out";
-/// The guard on the search for the shortest schedule.
-pub(super) const ORACLE: &str = "an oracle called inside a step";
+/// The guard on oracles.
+pub(super) const ORACLE: &str = INSIDE_A_STEP;
 
 /// The guards of B.
 const GUARDS: [(&str, Guard); 4] = [
     ("everything on every rank", replicated),
     ("more than shards on the wire", wide),
     (LEFT_OUT, |attempt, random| left_out(attempt, random)),
-    (ORACLE, |attempt, _| oracle_called(attempt)),
+    (ORACLE, |attempt, random| {
+        let check = |name: &str, seed| checks::run(name, attempt, seed);
+        Ok(in_checks("fsdp", checks::names(), random.next_u64(), check))
+    }),
 ];
 
 /// Their names.
@@ -78,20 +80,6 @@ fn wide(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
             if let Some(message) = drawn_part(attempt, ranks, random) {
                 return Ok(Some(message));
             }
-        }
-    }
-    Ok(None)
-}
-
-/// The search for the shortest schedule counts its calls; no step may add to them.
-fn oracle_called(attempt: &dyn Fsdp) -> Verdict {
-    for (ranks, micro_batches) in [(1, 2), (2, 2), (2, 3), (3, 2)] {
-        let shape = Shape::line(ranks, micro_batches).map_err(describe)?;
-        let before = reference::schedule::oracle_calls();
-        let _ = crate::gather::caught(|| attempt.schedule(shape, &asked(None, None))); // a hole asks nobody
-        let calls = reference::schedule::oracle_calls() - before;
-        if calls > 0 {
-            return Ok(Some(format!("the search for the shortest schedule was called {calls} times in B.8")));
         }
     }
     Ok(None)

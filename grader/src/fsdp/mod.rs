@@ -19,8 +19,10 @@ use challenges::nf4::Nf4;
 
 pub(crate) use course::COURSE;
 use evidence::facts;
+use step_under_test::step_under_test;
 
 use crate::gather::{Child, Effort, Item, Kind};
+use crate::step_under_test::EVERY;
 use crate::table::{self, Measured};
 
 /// Measures something; the last argument is the attempt at A that belongs to this one, if there is one.
@@ -101,6 +103,8 @@ fn items(effort: &Effort) -> Vec<Item> {
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 fn work(child: &mut Child, attempt: &dyn Fsdp, own: Option<&dyn Nf4>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
+    let watched = step_under_test(EVERY, attempt);
+    let attempt = &watched;
     if let Ok(run) = table::measured(&RUNS, name) {
         return run(child, attempt, own);
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use super::{Kind, Message, Opening, Order, Request, Said, link};
+use crate::oracles::{self, Found};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 use crate::terminal::warn;
 
@@ -49,7 +50,9 @@ pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
     while let Some(order) = next::<Order>(&mut orders) {
         let Some(name) = child.items.get(order.item).cloned() else { break };
         child.order = order;
+        _ = oracles::take();
         work(&mut child, &name);
+        child.trip();
         if child.recycle {
             child.send(Message::Recycle);
             break;
@@ -126,11 +129,23 @@ impl Child {
         self.outcome(name, outcome, &detail);
     }
 
-    /// Reports a check whose outcome is known.
+    /// Reports a check whose outcome is known. One in which a step called an oracle is wrong, whatever it answered.
     pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: &str) {
+        let called = self.trip();
+        let (outcome, detail) =
+            called.as_ref().map_or((outcome, detail), |found| (Outcome::Wrong, found.message.as_str()));
         let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
         let detail = as_the_reader_knows_it(detail);
         self.send(Message::Check(Check { name: name.into(), outcome, detail, replay }));
+    }
+
+    /// Reports the guard on oracles as tripped if a step called one since the item began.
+    fn trip(&mut self) -> Option<Found> {
+        let found = oracles::take()?;
+        if let Some(guard) = found.guard_in(&self.request.challenge) {
+            self.guard(guard, || Ok(Some(found.message.clone())));
+        }
+        Some(found)
     }
 
     /// Reports an item that this machine cannot do.
@@ -164,8 +179,11 @@ impl Child {
         self.send(Message::Guard(Guard { challenge, name: name.into(), ran, tripped, detail }));
     }
 
-    /// Reports a number.
+    /// Reports a number; not one of a run in which a step called an oracle.
     pub fn measured(&mut self, name: &str, measurement: Measurement) {
+        if let Some(found) = oracles::peek() {
+            return self.unmeasured(name, &found.message);
+        }
         self.send(Message::Measured(name.into(), measurement));
     }
 

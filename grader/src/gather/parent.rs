@@ -41,7 +41,7 @@ impl Gathered {
                     known.detail = guard.detail;
                 }
                 known.tripped |= guard.tripped;
-                known.ran &= guard.ran;
+                known.ran = known.tripped || (known.ran && guard.ran);
             }
         }
     }
@@ -79,6 +79,9 @@ pub(crate) fn gather(
         };
         rest = &rest[done..];
     }
+    // a guard that watches every item may have tripped before its own
+    let place = |guard: &Guard| items.iter().position(|item| item.guard() == Some(guard.name.as_str()));
+    gathered.guards.sort_by_key(|guard| place(guard).unwrap_or(items.len()));
     Ok(gathered)
 }
 

@@ -2,15 +2,15 @@
 
 use challenges::loss::plan::ChunkPlan;
 use challenges::loss::run;
-use challenges::loss::{Chunked, Sampled};
 
 use super::bytes;
 use super::case::{Case, SMALL, Sizes, Trial};
-use super::checks::{exact_in_half, made_up, plain, unequal};
+use super::checks::{self, exact_in_half, made_up, plain, unequal};
 use crate::compare::describe;
+use crate::oracles::{INSIDE_A_STEP, in_checks};
 use crate::random::Random;
 use crate::table;
-use reference::loss::{Average, Clip, Policy, Reduction, oracle_calls};
+use reference::loss::Reduction;
 
 /// What a guard does, with random numbers of the run's seed and its own name.
 type Guard = fn(Trial<'_>, &mut Random) -> Verdict;
@@ -25,7 +25,10 @@ const GUARDS: [(&str, Guard); 6] = [
     ("logits kept", kept),
     ("chunk size ignored", ignored),
     ("mean of chunk means", means),
-    ("an oracle called inside a step", |on, _| Ok(oracle_called(on.attempt))),
+    (INSIDE_A_STEP, |on, random| {
+        let check = |name: &str, seed| checks::run(name, on, seed);
+        Ok(in_checks("loss", checks::names(), random.next_u64(), check))
+    }),
 ];
 
 /// Their names.
@@ -94,30 +97,4 @@ fn means(on: Trial<'_>, random: &mut Random) -> Verdict {
         }
     }
     Ok(None)
-}
-
-/// The oracle counts its calls; no step that it could answer may add to them.
-fn oracle_called(attempt: &dyn Chunked) -> Option<String> {
-    let clip = Clip::both(0.2);
-    let tokens = Policy { average: Average::Tokens, ..Policy::gspo(0.1, clip) };
-    let policies = [
-        Policy::grpo(0.1, clip),
-        Policy::dapo(0.0, clip, 9.0),
-        Policy::dr_grpo(0.0, clip, 5.0),
-        Policy::gspo(0.1, clip),
-        tokens,
-    ];
-    for given in [false, true] {
-        let (old, reference) = (given, given);
-        let sampled = Sampled { sequences: 3, length: 5, vocab: 7, temperature: 1.0, old, reference };
-        for policy in &policies {
-            let before = oracle_calls();
-            let _ = crate::gather::caught(|| attempt.policy(policy, &sampled)); // a step that is still a hole asks nobody
-            let calls = oracle_calls() - before;
-            if calls > 0 {
-                return Some(format!("the reference was called {calls} times while E.5 ran"));
-            }
-        }
-    }
-    None
 }

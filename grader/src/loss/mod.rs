@@ -20,10 +20,12 @@ pub(crate) use train::apart as series_apart;
 
 use case::Trial;
 use evidence::facts;
+use step_under_test::step_under_test;
 
 use crate::course::Backend;
 use crate::device::Processor;
 use crate::gather::{Child, Effort, Item, Kind};
+use crate::step_under_test::EVERY;
 use crate::table::{self, Measured};
 
 /// Measures something; the last argument is the attempt at C that belongs to this one, if there is one.
@@ -115,6 +117,8 @@ fn work(
 ) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     let device = processor.checked();
+    let watched = step_under_test(EVERY, attempt);
+    let attempt = &watched;
     let on = Trial { attempt, device: &*device };
     match Kind::of(name) {
         Kind::Check => {

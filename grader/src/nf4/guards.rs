@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use challenges::nf4::{CASES, Nf4, solution_calls};
 use kernels::{Cpu, bytes};
-use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits, oracle_calls};
+use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits};
 
 use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
-use crate::gather::Source;
+use crate::gather::{Source, caught};
+use crate::oracles::{self, INSIDE_A_STEP};
 use crate::random::Random;
 use crate::table;
 
@@ -35,7 +36,7 @@ const GUARDS: [(&str, Guard); 12] = [
     ("right on the checked shapes only", |bench| bench.unseen_shapes()),
     ("lower precision", |bench| bench.lower_precision()),
     ("writes outside the buffer", |bench| bench.outside()),
-    ("an oracle called inside a step", |bench| bench.oracle_called()),
+    (INSIDE_A_STEP, |bench| bench.oracle_called()),
 ];
 
 /// Their names.
@@ -43,6 +44,9 @@ pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
 /// Elements of a guard's weight: a few thousand blocks, a ragged tail.
 pub(super) const LEN: usize = 64 * 3000 + 37;
+
+/// Rounds of the guard on oracles: a large weight, then small ones.
+const ROUNDS: usize = 24;
 
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Nf4, source: Source, seed: u64) -> Verdict {
@@ -264,33 +268,41 @@ impl Workbench<'_> {
         Ok(None)
     }
 
-    /// The oracle and the solution count their calls; no step that they could answer may add to them.
+    /// Calls every step with random weights. The oracles and the solution count their calls.
     fn oracle_called(&self) -> Verdict {
-        let weight = self.weight();
+        let mut random = Random::named(self.seed, "an oracle called inside a step");
+        Ok((0..ROUNDS).find_map(|round| self.asked(round, &mut random)))
+    }
+
+    /// Calls every step once. Returns what a step called, if it called an oracle or the solution.
+    fn asked(&self, round: usize, random: &mut Random) -> Option<String> {
+        let len = 1 + random.below(if round == 0 { 400_000 } else { 9_000 });
+        let (block_size, nested) = (32 << random.below(8), random.below(4) > 0);
+        let weight = weight(len, block_size, nested, Scale::Plain, random.next_u64());
         let (view, attempt) = (weight.view(), self.subject.attempt);
-        let mut buffer = Buffer::new(OutputDtype::F16, LEN, 1);
-        let (mut codes, mut values) = ([0; 64], [0.0; 64]);
-        let calls = |run: &mut dyn FnMut()| {
-            let before = (oracle_calls(), solution_calls());
-            let _ = crate::gather::caught(run); // a step that is still a hole asks nobody
-            (oracle_calls() - before.0, solution_calls() - before.1)
+        let blocks = len.div_ceil(block_size);
+        let (block, elements) = (random.below(blocks), len.min(block_size));
+        let (mut codes, mut values) = (vec![0; elements], vec![0.0; elements]);
+        let packed = &view.packed[..elements.div_ceil(2)];
+        let seven = vec![7; elements];
+        let mut buffer = Buffer::new(super::DTYPES[random.below(3)], len, 1);
+        let asked = |step: &str, run: &mut dyn FnMut()| {
+            let before = solution_calls();
+            _ = caught(run); // a hole calls nothing
+            let calls = solution_calls() - before;
+            let solution = self.source.own_work(calls).err();
+            let solution = solution
+                .map(|_| format!("the workbook's solution was called {calls} times while {step} ran"));
+            let found = oracles::take().map(|found| found.message).or(solution)?;
+            let again = format!("cargo grader test nf4 --case \"{INSIDE_A_STEP}\" --seed {:#x}", self.seed);
+            Some(format!("{found}\n  {again}"))
         };
-        let asked = [
-            ("A.1", calls(&mut || attempt.unpack(&view.packed[..32], &mut codes))),
-            ("A.2", calls(&mut || attempt.look_up(&[1; 64], view.table, &mut values))),
-            ("A.3", calls(&mut || attempt.block(&view.packed[..32], view.table, 1.0, &mut [0.0; 64]))),
-            ("A.4", calls(&mut || _ = attempt.absmax(&view.absmax, 0))),
-            ("A.5", calls(&mut || attempt.dequantize(&self.cpu, &view, buffer.output()))),
-            ("A.6", calls(&mut || attempt.dequantize_fast(&self.cpu, &view, buffer.output()))),
-        ];
-        let found = asked.into_iter().find_map(|(step, (oracle, solution))| {
-            let describe = |whom, calls| format!("the {whom} was called {calls} times while {step} ran");
-            let oracle = (oracle > 0).then(|| describe("reference", oracle));
-            oracle.or_else(|| {
-                self.source.own_work(solution).err().map(|_| describe("workbook's solution", solution))
-            })
-        });
-        Ok(found)
+        asked("A.1", &mut || attempt.unpack(packed, &mut codes))
+            .or_else(|| asked("A.2", &mut || attempt.look_up(&seven, view.table, &mut vec![0.0; elements])))
+            .or_else(|| asked("A.3", &mut || attempt.block(packed, view.table, 1.5, &mut values)))
+            .or_else(|| asked("A.4", &mut || _ = attempt.absmax(&view.absmax, block)))
+            .or_else(|| asked("A.5", &mut || attempt.dequantize(&self.cpu, &view, buffer.output())))
+            .or_else(|| asked("A.6", &mut || attempt.dequantize_fast(&self.cpu, &view, buffer.output())))
     }
 }
 

@@ -78,6 +78,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("use compiler::{front::capture::Capture, tune};", "compiler::tune"),
     ("fn f() { challenges::nf4::Solution.unpack(a, b) }", "Solution"),
     ("use challenges::nf4::{Nf4, Solution as S};", "Solution"),
+    ("use reference::{nf4, oracles::NF4};", "reference::oracles"),
+    ("fn f() -> u64 { challenges::given::nf4_calls() }", "challenges::given"),
     ("fn f() { unsafe{ core::arch::asm!(\"mov eax, 60\", \"syscall\") } }", "asm!: syscall"),
     ("fn f() { unsafe{ core::arch::asm!(\".byte 0x0f, 0x05\") } }", "asm!: a directive"),
 ];
@@ -300,6 +302,7 @@ const HONEST: &[&str] = &[
     "macro_rules! m { ($t:ty) => { <$t>::process(); $t::MAX; Vec::<$t>::new() } }",
     "macro_rules! m { ($a:expr) => { $a + $crate::one() } }",
     "use reference::llama::Storage; use reference::fsdp::{self, Cut}; use reference::schedule::{self, Rule};",
+    "use challenges::issues::{chat::Chat, vision::Vision}; use challenges::loss::problem::row_dim;",
     "fn f(reference: &[f64]) -> usize { let checkpoint = reference.len(); checkpoint }",
 ];
 

@@ -20,6 +20,7 @@
 use std::f64::consts::LN_2;
 
 use super::{Attention, Builder, Dtype, Error, Graph, Tensor, Type};
+use crate::oracles::MASKS;
 
 /// One entry of the matrix of scores. All but the extras have no dimensions.
 #[derive(Clone)]
@@ -102,16 +103,19 @@ pub fn or(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// key <= query
 pub fn causal(at: &ScoreEntry) -> Tensor {
+    MASKS.count();
     at.key.less(&(&at.query + 1.0))
 }
 
 /// query - window < key: of the keys up to the query's own, the last `window`; later ones are not excluded.
 pub fn sliding_window(at: &ScoreEntry, window: u32) -> Tensor {
+    MASKS.count();
     at.query.less(&(&at.key + f64::from(window)))
 }
 
 /// ids\[query\] = ids\[key\], where `ids` (keys) i32 is an extra: both belong to one document.
 pub fn document(at: &ScoreEntry, ids: &Tensor) -> Tensor {
+    MASKS.count();
     ids.gather(&at.query).equal(&ids.gather(&at.key))
 }
 
@@ -119,6 +123,7 @@ pub fn document(at: &ScoreEntry, ids: &Tensor) -> Tensor {
 /// `length` () i32, the tokens of a row, are extras: both belong to one document of their row. A number below 1 is
 /// padding, which sees nothing and which nothing sees.
 pub fn document_of_row(at: &ScoreEntry, ids: &Tensor, length: &Tensor) -> Tensor {
+    MASKS.count();
     let row = &at.batch * length;
     let [query, key] = [&at.query, &at.key].map(|token| ids.gather(&(&row + token)));
     and(&query.equal(&key), &key.like(0.0).less(&key))
@@ -126,6 +131,7 @@ pub fn document_of_row(at: &ScoreEntry, ids: &Tensor, length: &Tensor) -> Tensor
 
 /// key <= query or key < prefix: the prefix sees itself whole.
 pub fn prefix_lm(at: &ScoreEntry, prefix: u32) -> Tensor {
+    MASKS.count();
     or(&causal(at), &at.key.less(&at.key.like(f64::from(prefix))))
 }
 

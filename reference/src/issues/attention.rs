@@ -11,7 +11,7 @@
 //!
 //! The back ends of `challenges::issues::attention` build graphs; this shares no code with them.
 
-use crate::issues::calls;
+use crate::oracles::ATTENTION;
 
 /// Which keys a query sees, by their places: all of what is set has to allow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,9 +101,15 @@ pub struct Attended {
 }
 
 impl Problem {
-    // ANCHOR: attention-sees
-    /// Whether a query sees a key.
+    /// Returns true if a query sees a key.
     pub fn sees(&self, entry: Entry) -> bool {
+        ATTENTION.count();
+        self.is_visible(entry)
+    }
+
+    // ANCHOR: attention-sees
+    /// Returns true if a query sees a key.
+    fn is_visible(&self, entry: Entry) -> bool {
         let [batch, _, query, key] = entry;
         let Rules { causal, window, prefix, documents } = self.rules;
         let of = |place: usize| self.documents[batch * self.sizes.keys + place];
@@ -129,7 +135,7 @@ impl Problem {
 
     /// The output, L, and the gradients where `grad` is that of the output.
     pub fn attend(&self, [q, k, v, grad]: [&[f64]; 4]) -> Attended {
-        calls::count();
+        ATTENTION.count();
         let Sizes { batch, heads, groups, queries, keys, depth, width } = self.sizes;
         let zeros = |like: &[f64]| vec![0.0; like.len()];
         let mut found = Attended {
@@ -143,7 +149,7 @@ impl Problem {
             let [here, out] = [row * depth, row * width];
             let (qi, gi) = (&q[here..here + depth], &grad[out..out + width]);
             let entry = |j: usize| [b, h, i + self.offset, j];
-            let seen: Vec<usize> = (0..keys).filter(|j| self.sees(entry(*j))).collect();
+            let seen: Vec<usize> = (0..keys).filter(|j| self.is_visible(entry(*j))).collect();
             let scored = seen
                 .iter()
                 .map(|j| self.score(self.scale * dot(qi, &k[key_row(*j) * depth..][..depth]), entry(*j)));

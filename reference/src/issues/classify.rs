@@ -14,10 +14,10 @@
 //! torch's `CrossEntropyLoss`, `BCEWithLogitsLoss` and `MSELoss`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::graph::Tensor;
 use crate::loss::{BinaryCrossEntropy, CrossEntropy, Error, Exact, Mse, Rows, next_token_rows};
+use crate::oracles::CLASSIFIERS;
 
 /// What a classifier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,13 +55,6 @@ impl fmt::Display for Problem {
     }
 }
 
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// Calls of this process so far to any function of this module that answers what a step of challenge D asks.
-pub fn oracle_calls() -> u64 {
-    CALLS.load(Ordering::SeqCst)
-}
-
 /// Where each row of `ids` (B, T) is answered from: the index of its last token that is not `pad`, on whichever side
 /// the padding is. A row of padding alone is answered from its first token; without a token of padding, every row from
 /// its last.
@@ -72,7 +65,7 @@ pub fn oracle_calls() -> u64 {
 /// # Panics
 /// If T is 0, or rows are not whole.
 pub fn last_tokens(ids: &[i32], length: usize, pad: Option<i32>) -> Vec<usize> {
-    CALLS.fetch_add(1, Ordering::SeqCst);
+    CLASSIFIERS.count();
     assert!(length > 0 && ids.len().is_multiple_of(length), "{} ids in rows of {length}", ids.len());
     let last = |row: &[i32]| row.iter().rposition(|id| Some(*id) != pad).unwrap_or(0);
     ids.chunks(length).map(last).collect()
@@ -92,7 +85,7 @@ pub enum Targets<'t> {
 /// Fails where a shape is another, a class is not in 0..C, a number is not finite, or the targets are of another
 /// problem.
 pub fn exact(problem: Problem, logits: &[f64], classes: usize, targets: Targets<'_>) -> Result<Exact, Error> {
-    CALLS.fetch_add(1, Ordering::SeqCst);
+    CLASSIFIERS.count();
     match (problem, targets) {
         (Problem::SingleLabel, Targets::Classes(labels)) => {
             CrossEntropy::default().exact(logits, classes, labels, None)
@@ -118,7 +111,7 @@ fn over_outputs(sums: Exact, classes: usize) -> Exact {
 /// [`Problem::SingleLabel`], where the v of -100 is 0, and f32 (N, C) of the others. Gradients pass to the logits
 /// alone.
 pub fn losses(problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
-    CALLS.fetch_add(1, Ordering::SeqCst);
+    CLASSIFIERS.count();
     let over_outputs = |rows: Rows| &rows.values / &rows.weights;
     match problem {
         Problem::SingleLabel => next_token_rows(logits, targets).losses,

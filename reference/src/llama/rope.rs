@@ -15,6 +15,7 @@ use std::f64::consts::PI;
 use super::{Config, Rope, Scaling};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
+use crate::oracles::FREQUENCIES;
 
 /// The names of the two tables, cosines first.
 pub const NAMES: [&str; 2] = ["rope.cos", "rope.sin"];
@@ -22,6 +23,7 @@ pub const NAMES: [&str; 2] = ["rope.cos", "rope.sin"];
 /// The D / 2 frequencies of a head of `head_dim` = D, in radians per position. Each power is rounded to the nearest
 /// f32; torch's is that one's neighbour for one frequency in two hundred.
 pub fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
+    FREQUENCIES.count();
     let plain = |i: usize| {
         let exponent = (2 * i) as f32 / head_dim as f32;
         1.0 / f64::from(rope.theta as f32).powf(f64::from(exponent)) as f32
@@ -52,6 +54,7 @@ fn scaled(scaling: &Scaling, i: usize, f: f32) -> f32 {
 
 /// Cosines and sines (P, D/2), row-major, of positions 0..P, rounded to f32.
 pub fn tables(config: &Config, positions: usize) -> [Vec<f32>; 2] {
+    FREQUENCIES.count();
     let frequencies = frequencies(&config.rope, config.head_dim);
     let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f));
     turned(&angles.collect::<Vec<f32>>())
@@ -110,6 +113,7 @@ fn sine_near_zero(r: f64) -> f64 {
 
 /// The tables as the inputs of a model's graph, for sequences of `positions` tokens.
 pub fn values<R: Real>(config: &Config, positions: usize) -> Values<R> {
+    FREQUENCIES.count();
     let shape = [positions, config.head_dim / 2];
     let array = |table: Vec<f32>| Array::floats(Dtype::F32, &shape, table.into_iter().map(f64::from));
     NAMES.iter().map(|name| (*name).to_owned()).zip(tables(config, positions).map(array)).collect()

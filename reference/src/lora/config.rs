@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Modules, keys};
 use crate::llama::{self, Error, Fields};
+use crate::oracles::ADAPTERS;
 
 /// The settings of an adapter.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +135,7 @@ impl Config {
 
     /// Whether it stands beside a projection, such as `model.layers.0.mlp.up_proj`.
     pub fn covers(&self, module: &str) -> bool {
+        ADAPTERS.count();
         match &self.targets {
             Targets::AllLinear => true,
             Targets::Named(names) => names.iter().any(|name| is_called(module, name)),
@@ -142,6 +144,7 @@ impl Config {
 
     /// Name and shape of A and of B beside a projection (out, in).
     pub fn pair(&self, module: &str, outputs: usize, inputs: usize) -> [(String, [usize; 2]); 2] {
+        ADAPTERS.count();
         let [a, b] = keys(module);
         [(a, [self.rank, inputs]), (b, [outputs, self.rank])]
     }
@@ -150,6 +153,7 @@ impl Config {
     ///
     /// Fails where a target names no projection of the model.
     pub fn needs(&self, model: &llama::Config) -> Result<Vec<(String, [usize; 2])>, Error> {
+        ADAPTERS.count();
         let modules: Vec<(String, usize, usize)> = modules(model).collect();
         if let Targets::Named(names) = &self.targets {
             let nothing = |name: &&String| !modules.iter().any(|(module, ..)| is_called(module, name));

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::graph::Array;
 use crate::graph::interpret::Values;
 use crate::llama::{self, Error, Fields, Llama, SCORE};
+use crate::oracles::ADAPTERS;
 
 use super::fresh::Uniform;
 
@@ -199,6 +200,7 @@ impl Modules {
     /// Fails where a token is none of the model's, and where the embedding has trained rows and the output layer, which
     /// is the same weight, is trained as a whole: `peft` trains no such pair.
     pub fn tensors(&self, model: &llama::Config) -> Result<Vec<TrainedTensor>, Error> {
+        ADAPTERS.count();
         self.fits(model)?;
         let rows = |module: Module| match (&model.classifier, module) {
             (Some(classifier), Module::Score) => classifier.labels.len(),

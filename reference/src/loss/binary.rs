@@ -11,6 +11,7 @@
 use super::functions::{each_row, log_add_exp, log_add_exp_of, sigmoid_of};
 use super::{Error, Exact, Rows, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::LOSSES;
 
 /// Binary cross entropy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,6 +22,7 @@ impl BinaryCrossEntropy {
     ///
     /// Fails where a shape is another, or a target is not finite.
     pub fn exact(self, logits: &[f64], targets: &[f64], width: usize) -> Result<Exact, Error> {
+        LOSSES.count();
         let rows = check::rows("logits", logits, width)?;
         check::finite("targets", targets, logits.len())?;
         Ok(each_row(rows, |i| {
@@ -33,6 +35,7 @@ impl BinaryCrossEntropy {
     /// v as a graph: `logits` (N, C) of any float, taken to f32 first; `targets` f32 (N, C). Gradients pass to the
     /// logits alone.
     pub fn rows(self, logits: &Tensor, targets: &Tensor) -> Rows {
+        LOSSES.count();
         let z = logits.cast(Dtype::F32);
         let cost = &log_add_exp(&z.like(0.0), &z) - &(&targets.cast(Dtype::F32).detach() * &z);
         let of = |x: &Tensor| x.sum(1).reshape([logits.dim(0)]);

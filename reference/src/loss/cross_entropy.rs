@@ -16,6 +16,7 @@ use super::functions::{at_label, each_row, log_softmax_of, log_sum_exp, one_a_ro
 use super::log_probabilities::kept;
 use super::{Error, Exact, IGNORED, Reduction, Rows, Value, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::LOSSES;
 
 /// The settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +54,7 @@ impl CrossEntropy {
         labels: &[i32],
         class_weight: Option<&[f64]>,
     ) -> Result<Exact, Error> {
+        LOSSES.count();
         let labels = self.accept(logits, vocab, labels)?;
         let ones = vec![1.0; vocab];
         let w = class_weight.unwrap_or(&ones);
@@ -79,6 +81,7 @@ impl CrossEntropy {
     ///
     /// Fails likewise.
     pub fn exact_z(&self, logits: &[f64], vocab: usize, labels: &[i32]) -> Result<Exact, Error> {
+        LOSSES.count();
         let labels = self.accept(logits, vocab, labels)?;
         Ok(each_row(labels.len(), |i| {
             let z = &logits[i * vocab..][..vocab];
@@ -109,6 +112,7 @@ impl CrossEntropy {
         class_weight: Option<&[f64]>,
         reduction: Reduction,
     ) -> Result<Value, Error> {
+        LOSSES.count();
         let value = self.exact(logits, vocab, labels, class_weight)?.reduce(reduction)?;
         let z = self.exact_z(logits, vocab, labels)?.reduce(reduction)?;
         let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a + b).collect();
@@ -120,6 +124,7 @@ impl CrossEntropy {
     ///
     /// When it is computed, a label that is neither ignored nor in 0..V is an error that names the row.
     pub fn rows(&self, logits: &Tensor, labels: &Tensor, class_weight: Option<&Tensor>) -> Rows {
+        LOSSES.count();
         let logits = logits.cast(Dtype::F32);
         let (ignored, label) = self.split(labels);
         let rows = || [labels.dim(0)];
@@ -140,6 +145,7 @@ impl CrossEntropy {
 
     /// u as a graph, of the same.
     pub fn z_rows(&self, logits: &Tensor, labels: &Tensor) -> Rows {
+        LOSSES.count();
         let lse = logits.cast(Dtype::F32).logsumexp(1).reshape([labels.dim(0)]);
         let (ignored, value) = (self.split(labels).0, &(&lse * &lse) * self.z_loss);
         Rows { values: ignored.select(&value.like(0.0), &value), weights: kept(labels, self.ignore_index) }
@@ -153,6 +159,7 @@ impl CrossEntropy {
         class_weight: Option<&Tensor>,
         reduction: Reduction,
     ) -> Tensor {
+        LOSSES.count();
         let value = self.rows(logits, labels, class_weight).reduce(reduction);
         if self.z_loss == 0.0 {
             return value;

@@ -15,6 +15,7 @@
 use super::functions::{each_row, log_add_exp, log_add_exp_of, log_softmax, log_softmax_of};
 use super::{Error, Exact, Rows, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::LOSSES;
 
 /// Which divergence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +50,7 @@ impl Divergence {
         vocab: usize,
         mask: &[f64],
     ) -> Result<Exact, Error> {
+        LOSSES.count();
         self.check()?;
         let rows = check::rows("student", student, vocab)?;
         check::length("teacher", teacher, student.len())?;
@@ -83,6 +85,7 @@ impl Divergence {
     /// v as a graph: logits (N, V) of any float, taken to f32 first; `mask` f32 (N). Gradients pass to the student
     /// alone.
     pub fn rows(&self, student: &Tensor, teacher: &Tensor, mask: &Tensor) -> Rows {
+        LOSSES.count();
         let [s, t] = [student, &teacher.detach()].map(|z| log_softmax(&z.cast(Dtype::F32)));
         let value = match *self {
             Divergence::ForwardKl => kl_rows(&t, &s),

@@ -2,6 +2,7 @@
 
 use super::Exact;
 use crate::graph::{Dim, Tensor};
+use crate::oracles::LOSSES;
 
 /// ln of the sum of e^x. The largest is taken out first, so that nothing overflows; where all are minus infinity, so is
 /// the result; a NaN or plus infinity makes it NaN, as in [`Tensor::logsumexp`].
@@ -19,6 +20,7 @@ pub(super) fn log_softmax_of(x: &[f64]) -> Vec<f64> {
 
 /// x - ln of the sum of e^x, along the last of two dimensions.
 pub fn log_softmax(x: &Tensor) -> Tensor {
+    LOSSES.count();
     x - &x.logsumexp(1)
 }
 
@@ -30,6 +32,7 @@ pub(super) fn log_add_exp_of(a: f64, b: f64) -> f64 {
 
 /// ln(e^a + e^b). The larger is taken out as a constant: at a = b the gradient is one half for each, not a tie.
 pub fn log_add_exp(a: &Tensor, b: &Tensor) -> Tensor {
+    LOSSES.count();
     let shift = a.max(b).detach();
     &(&(a - &shift).exp() + &(b - &shift).exp()).log() + &shift
 }
@@ -46,6 +49,7 @@ pub(super) fn log_sigmoid_of(x: f64) -> f64 {
 
 /// ln(1 / (1 + e^-x)) = -ln(e^0 + e^-x)
 pub fn log_sigmoid(x: &Tensor) -> Tensor {
+    LOSSES.count();
     -&log_add_exp(&x.like(0.0), &-x)
 }
 

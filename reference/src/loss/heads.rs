@@ -11,6 +11,7 @@
 use super::functions::{at_label, each_row};
 use super::{Error, Exact, IGNORED, Rows, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::LOSSES;
 
 /// The squared difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,6 +22,7 @@ impl Mse {
     ///
     /// Fails where a shape is another, or a target is not finite.
     pub fn exact(self, outputs: &[f64], targets: &[f64], width: usize) -> Result<Exact, Error> {
+        LOSSES.count();
         let rows = check::rows("outputs", outputs, width)?;
         check::finite("targets", targets, outputs.len())?;
         Ok(each_row(rows, |i| {
@@ -33,6 +35,7 @@ impl Mse {
     /// v as a graph: `outputs` (N, D) of any float, taken to f32 first; `targets` f32 (N, D). Gradients pass to the
     /// outputs alone.
     pub fn rows(self, outputs: &Tensor, targets: &Tensor) -> Rows {
+        LOSSES.count();
         let apart = &outputs.cast(Dtype::F32) - &targets.cast(Dtype::F32).detach();
         let of = |x: &Tensor| x.sum(1).reshape([outputs.dim(0)]);
         Rows { values: of(&(&apart * &apart)), weights: of(&apart.like(1.0)) }
@@ -64,6 +67,7 @@ impl Nll {
         labels: &[i32],
         class_weight: Option<&[f64]>,
     ) -> Result<Exact, Error> {
+        LOSSES.count();
         let rows = check::rows("log_p", log_p, vocab)?;
         check::length("labels", labels, rows)?;
         let labels = check::labels(labels, vocab, self.ignore_index)?;
@@ -82,6 +86,7 @@ impl Nll {
     ///
     /// When it is computed, a label that is neither ignored nor in 0..V is an error that names the row.
     pub fn rows(&self, log_p: &Tensor, labels: &Tensor, class_weight: Option<&Tensor>) -> Rows {
+        LOSSES.count();
         let ignored = labels.equal(&labels.like(f64::from(self.ignore_index)));
         let label = ignored.select(&labels.like(0.0), labels);
         let picked = at_label(&log_p.cast(Dtype::F32), &label).reshape([labels.dim(0)]);

@@ -8,6 +8,7 @@
 
 use super::{Error, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::PRODUCTS;
 
 /// The last product of a model, in f64.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +39,7 @@ impl Linear<'_> {
     ///
     /// Fails where the elements do not make such shapes.
     pub fn exact(&self) -> Result<(Vec<f64>, usize), Error> {
+        PRODUCTS.count();
         check::rows("hidden", self.hidden, self.width)?;
         let vocab = check::rows("weight", self.weight, self.width)?;
         check::length(
@@ -53,6 +55,7 @@ impl Linear<'_> {
 
     /// Given g (N, V), the gradient of z: dhidden = g weight, dweight = g^T hidden, dbias = the sum of g's rows.
     pub fn pull_back(&self, g: &[f64]) -> LinearGradient {
+        PRODUCTS.count();
         let vocab = self.weight.len() / self.width;
         let [mut hidden, mut weight] = [self.hidden, self.weight].map(|like| vec![0.0; like.len()]);
         let mut bias = vec![0.0; vocab];
@@ -68,6 +71,7 @@ impl Linear<'_> {
     /// z f32 (N, V), of `hidden` (N, H), `weight` (V, H) and `bias` (V) of any float: the product is taken in the type
     /// of `hidden` and `weight`, and what follows in f32.
     pub fn graph(hidden: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        PRODUCTS.count();
         let z = hidden.matmul(&weight.t()).cast(Dtype::F32);
         bias.map_or(z.clone(), |bias| &z + &bias.cast(Dtype::F32))
     }

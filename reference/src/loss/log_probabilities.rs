@@ -8,6 +8,7 @@
 use super::functions::{at_label, each_row, log_softmax_of, one_a_row};
 use super::{Error, Exact, IGNORED, Rows, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::{LOSSES, POOLS};
 
 /// The log-probability of each row's label.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +36,7 @@ impl LogProbabilities {
     ///
     /// Fails where a shape is another, or a label is neither ignored nor in 0..V.
     pub fn exact(&self, logits: &[f64], vocab: usize, labels: &[i32]) -> Result<Exact, Error> {
+        LOSSES.count();
         let rows = check::rows("logits", logits, vocab)?;
         check::length("labels", labels, rows)?;
         let labels = check::labels(labels, vocab, self.ignore_index)?;
@@ -51,6 +53,7 @@ impl LogProbabilities {
     ///
     /// When it is computed, a label that is neither ignored nor in 0..V is an error that names the row.
     pub fn rows(&self, logits: &Tensor, labels: &Tensor) -> Rows {
+        LOSSES.count();
         let (logits, labels) = (logits.cast(Dtype::F32), &one_a_row(labels));
         let ignored = labels.equal(&labels.like(f64::from(self.ignore_index)));
         let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels));
@@ -75,6 +78,7 @@ impl Pool {
     ///
     /// Fails where a shape is another, or the mask is not finite.
     pub fn exact(self, tokens: &[f64], length: usize, mask: &[f64]) -> Result<Exact, Error> {
+        POOLS.count();
         let rows = check::rows("tokens", tokens, length)?;
         check::finite("mask", mask, tokens.len())?;
         Ok(each_row(rows, |i| {
@@ -98,6 +102,7 @@ impl Pool {
 
     /// The same as a graph: f32 (S, T), (S, T) to (S).
     pub fn graph(self, tokens: &Tensor, mask: &Tensor) -> Tensor {
+        POOLS.count();
         let mask = mask.detach();
         let none = mask.equal(&mask.like(0.0));
         let sum = (&none.select(&tokens.like(0.0), tokens) * &mask).sum(1);

@@ -16,7 +16,6 @@
 //! gradient is what [`crate::grad`] makes of them. Both compute in the order of the formula that stands above them.
 
 mod binary;
-mod calls;
 mod check;
 mod cross_entropy;
 mod distillation;
@@ -33,7 +32,6 @@ mod reduction;
 mod targets;
 
 pub use binary::BinaryCrossEntropy;
-pub use calls::oracle_calls;
 pub use cross_entropy::CrossEntropy;
 pub use distillation::Divergence;
 pub use error::Error;

@@ -3,6 +3,7 @@
 use super::IGNORED;
 use super::functions::{at_label, one_a_row};
 use crate::graph::{Dim, Dtype, Tensor, Type};
+use crate::oracles::LOSSES;
 
 /// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V)
 /// of any float, taken to f32 first; `labels` i32 (N). Gives f32 ().
@@ -10,6 +11,7 @@ use crate::graph::{Dim, Dtype, Tensor, Type};
 /// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
 /// `cross_entropy`, but for the mean of nothing, which is NaN there.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
+    LOSSES.count();
     let Rows { losses, counts, .. } = rows(logits, labels);
     let count = counts.total();
     &losses.total() / &count.max(&count.like(1.0))
@@ -66,6 +68,7 @@ pub struct NextTokenRows {
 
 /// [`causal_statistics`] before anything is added up: of rows that are cut anywhere, with the label of each.
 pub fn next_token_rows(logits: &Tensor, labels: &Tensor) -> NextTokenRows {
+    LOSSES.count();
     rows(logits, labels).statistics()
 }
 
@@ -83,6 +86,7 @@ impl Rows {
 /// [`causal`] as a part of a step of several micro-batches: `items` f32 () is the number of tokens that count in all of
 /// them. Source of what is logged: the `trl` library's `SFTTrainer`.
 pub fn causal_statistics(logits: &Tensor, labels: &Tensor, items: &Tensor) -> Statistics {
+    LOSSES.count();
     let [batch, length, vocab] = [0, 1, 2].map(|dim| logits.dim(dim));
     let all = &batch * &length;
     let flat = |tensor: &Tensor| tensor.reshape([all.clone()]);
@@ -100,6 +104,7 @@ pub fn causal_statistics(logits: &Tensor, labels: &Tensor, items: &Tensor) -> St
 /// [`cross_entropy`] of predicting each next token: `logits` (B, T, V), `labels` i32 (B, T) as they stand beside the
 /// tokens. Position t is held against label t + 1, the last one against nothing.
 pub fn causal(logits: &Tensor, labels: &Tensor) -> Tensor {
+    LOSSES.count();
     let [batch, length, vocab] = [0, 1, 2].map(|dim| logits.dim(dim));
     let rows = &batch * &length;
     cross_entropy(&logits.reshape([rows.clone(), vocab]), &next(labels).reshape([rows]))

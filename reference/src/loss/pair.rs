@@ -19,6 +19,7 @@
 use super::functions::{each_row, log_sigmoid, log_sigmoid_of, sigmoid_of};
 use super::{Error, Exact, Rows, check};
 use crate::graph::Tensor;
+use crate::oracles::LOSSES;
 
 /// What a pair's d costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +48,7 @@ impl PairLoss {
     ///
     /// Fails where a setting makes no sense or there is no pair.
     pub fn exact(&self, apart: &[f64]) -> Result<Exact, Error> {
+        LOSSES.count();
         check::positive("beta", self.beta)?;
         if let PairKind::Robust(e) = self.kind {
             let is_share = (0.0..0.5).contains(&e);
@@ -81,6 +83,7 @@ impl PairLoss {
 
     /// v of each d as a graph, f32 (P).
     pub fn rows(&self, apart: &Tensor) -> Rows {
+        LOSSES.count();
         let x = &(apart * self.beta);
         Rows::even(match self.kind {
             PairKind::Sigmoid => -&log_sigmoid(x),

@@ -35,8 +35,9 @@
 
 use super::functions::each_row;
 use super::reduction::inverse;
-use super::{Error, Exact, Rows, calls, check};
+use super::{Error, Exact, Rows, check};
 use crate::graph::{Dim, Tensor};
+use crate::oracles::POLICIES;
 
 /// The settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,7 +182,7 @@ impl Policy {
     ///
     /// Fails where a setting makes no sense, a shape is another, or a mask or an advantage is not finite.
     pub fn exact(&self, given: &Tokens<&[f64]>, length: usize) -> Result<Exact, Error> {
-        calls::count();
+        POLICIES.count();
         self.check()?;
         let rows = check::rows("log_p", given.log_p, length)?;
         let tokens = given.log_p.len();
@@ -238,7 +239,7 @@ impl Policy {
 
     /// v of each sequence as a graph, all f32.
     pub fn rows(&self, given: &Tokens<Tensor>) -> Rows {
-        calls::count();
+        POLICIES.count();
         let mask = given.mask.detach();
         let rows = || [given.log_p.dim(0)];
         let sum = (&self.tokens(given) * &mask).sum(1); // (R, 1)
@@ -255,7 +256,7 @@ impl Policy {
     /// l of each token as a graph, (R, T), all f32. With a ratio of each token, they may be of any shape, such as a
     /// chunk (N); advantages may be of each sequence or of each token.
     pub fn tokens(&self, given: &Tokens<Tensor>) -> Tensor {
-        calls::count();
+        POLICIES.count();
         let x = &given.log_p;
         let logs = given.logs_of(given.old.as_ref().unwrap_or(x));
         let logs = if self.level == Level::Token { logs } else { given.mean_of(&logs) };

@@ -25,6 +25,7 @@ use super::functions::{
 };
 use super::{Error, Exact, Rows, check};
 use crate::graph::{Dim, Tensor};
+use crate::oracles::LOSSES;
 
 /// Numbers of pairs of answers, (P) each.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,6 +100,7 @@ impl Dpo {
     ///
     /// Fails where a setting makes no sense, a length is another, or the reference is not finite.
     pub fn exact(&self, policy: Compared<&[f64]>, reference: Compared<&[f64]>) -> Result<Exact, Error> {
+        LOSSES.count();
         check::positive("beta", self.beta)?;
         check::share("label_smoothing", self.label_smoothing)?;
         let pairs = policy.pairs()?;
@@ -113,6 +115,7 @@ impl Dpo {
 
     /// v as a graph, f32 (P) each.
     pub fn rows(&self, policy: &Compared<Tensor>, reference: &Compared<Tensor>) -> Rows {
+        LOSSES.count();
         let apart = &policy.apart() - &reference.apart().detach();
         smoothed_rows(&(&apart * self.beta), self.label_smoothing)
     }
@@ -134,6 +137,7 @@ impl SimPo {
     ///
     /// Fails where a setting makes no sense, or a length is another.
     pub fn exact(&self, policy: Compared<&[f64]>) -> Result<Exact, Error> {
+        LOSSES.count();
         check::positive("beta", self.beta)?;
         check::setting("gamma", self.gamma, self.gamma.is_finite(), "a finite number")?;
         check::share("label_smoothing", self.label_smoothing)?;
@@ -146,6 +150,7 @@ impl SimPo {
 
     /// v as a graph, f32 (P) each.
     pub fn rows(&self, policy: &Compared<Tensor>) -> Rows {
+        LOSSES.count();
         smoothed_rows(&(&(&policy.apart() * self.beta) - self.gamma), self.label_smoothing)
     }
 }
@@ -162,6 +167,7 @@ impl Orpo {
     ///
     /// Fails where the setting makes no sense, or a length is another.
     pub fn exact(&self, policy: Compared<&[f64]>) -> Result<Exact, Error> {
+        LOSSES.count();
         check::not_negative("beta", self.beta)?;
         Ok(each_row(policy.pairs()?, |i| {
             let (c, r) = (policy.chosen[i], policy.rejected[i]);
@@ -177,6 +183,7 @@ impl Orpo {
     ///
     /// Fails where a length is another, or the mask is not finite.
     pub fn exact_tokens(self, tokens: &[f64], mask: &[f64]) -> Result<Exact, Error> {
+        LOSSES.count();
         let rows = check::rows("tokens", tokens, 1)?;
         check::finite("mask", mask, rows)?;
         let value = |i: usize| if mask[i] == 0.0 { 0.0 } else { -mask[i] * tokens[i] };
@@ -185,6 +192,7 @@ impl Orpo {
 
     /// v as a graph, f32 (P) each.
     pub fn rows(&self, policy: &Compared<Tensor>) -> Rows {
+        LOSSES.count();
         let [of_chosen, of_rejected] = [&policy.chosen, &policy.rejected].map(log_one_minus_exp);
         let x = &policy.apart() - &(&of_chosen - &of_rejected);
         Rows::even(&log_sigmoid(&x) * -self.beta)
@@ -192,6 +200,7 @@ impl Orpo {
 
     /// The plain loss beside it as a graph, of f32 of one shape.
     pub fn token_rows(self, tokens: &Tensor, mask: &Tensor) -> Rows {
+        LOSSES.count();
         let mask = mask.detach();
         let kept = mask.equal(&mask.like(0.0)).select(&tokens.like(0.0), tokens);
         Rows { values: -&(&kept * &mask), weights: mask }
@@ -225,6 +234,7 @@ pub struct Kto {
 ///
 /// Fails where there is none, or not as many of the reference.
 pub fn kto_baseline(policy: &[f64], reference: &[f64]) -> Result<f64, Error> {
+    LOSSES.count();
     let answers = check::rows("policy", policy, 1)?;
     check::length("reference", reference, answers)?;
     let apart = policy.iter().zip(reference).map(|(policy, reference)| policy - reference);
@@ -238,6 +248,7 @@ impl Kto {
     /// Fails where a setting makes no sense, a length is another, or the reference, what is desirable or z is not
     /// finite.
     pub fn exact(&self, given: Judged<&[f64]>, z: f64) -> Result<Exact, Error> {
+        LOSSES.count();
         check::positive("beta", self.beta)?;
         check::not_negative("desirable_weight", self.desirable_weight)?;
         check::not_negative("undesirable_weight", self.undesirable_weight)?;
@@ -255,6 +266,7 @@ impl Kto {
 
     /// v as a graph, f32 (S) each; `z` f32 ().
     pub fn rows(&self, given: &Judged<Tensor>, z: &Tensor) -> Rows {
+        LOSSES.count();
         let desirable = given.desirable.detach();
         let bad = desirable.equal(&desirable.like(0.0));
         let either = |good: f64, not: f64| bad.select(&desirable.like(not), &desirable.like(good));

@@ -11,6 +11,7 @@
 use super::functions::{each_row, log_softmax, log_softmax_of};
 use super::{Error, Exact, Rows, check};
 use crate::graph::{Dtype, Tensor};
+use crate::oracles::LOSSES;
 
 /// The settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,6 +32,7 @@ impl Targets {
         targets: &[f64],
         class_weight: Option<&[f64]>,
     ) -> Result<Exact, Error> {
+        LOSSES.count();
         check::share("label_smoothing", self.label_smoothing)?;
         let rows = check::rows("logits", logits, vocab)?;
         check::finite("targets", targets, logits.len())?;
@@ -53,6 +55,7 @@ impl Targets {
     /// v as a graph: `logits` (N, V) of any float, taken to f32 first; `targets` f32 (N, V); `class_weight` f32 (V).
     /// Gradients pass to the logits alone.
     pub fn rows(&self, logits: &Tensor, targets: &Tensor, class_weight: Option<&Tensor>) -> Rows {
+        LOSSES.count();
         let log_p = log_softmax(&logits.cast(Dtype::F32));
         let q = targets.cast(Dtype::F32).detach();
         let share = &q.like(self.label_smoothing) * &over(&q, 1);

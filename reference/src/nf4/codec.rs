@@ -17,14 +17,14 @@
 
 use std::ops::Range;
 
-use super::calls;
 use super::{Absmax, OutputDtype, Weight};
+use crate::oracles::NF4;
 
 /// Every element of a weight as f32, before the last rounding.
 ///
 /// Panics where the weight's lengths do not fit together; [`Weight::check`] says so without a panic.
 pub fn dequantize_f32(weight: &Weight) -> Vec<f32> {
-    calls::count();
+    NF4.count();
     (0..weight.len).map(|e| element(weight, e)).collect()
 }
 
@@ -39,7 +39,7 @@ pub fn dequantize_bits(weight: &Weight, dtype: OutputDtype) -> Vec<u32> {
 ///
 /// Panics where `range` ends past the weight, and as [`dequantize_f32`] does.
 pub fn dequantize_bits_range(weight: &Weight, dtype: OutputDtype, range: Range<usize>) -> Vec<u32> {
-    calls::count();
+    NF4.count();
     assert!(range.end <= weight.len, "range {range:?} of a weight of {} elements", weight.len);
     range.map(|e| dtype.round(element(weight, e))).collect()
 }
@@ -48,7 +48,7 @@ pub fn dequantize_bits_range(weight: &Weight, dtype: OutputDtype, range: Range<u
 ///
 /// Panics where there is no such block.
 pub fn block_absmax(absmax: &Absmax, block: usize) -> f32 {
-    calls::count();
+    NF4.count();
     scale(absmax, block)
 }
 

@@ -8,7 +8,6 @@
 //! Sources: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs" (2023), section 3, for the
 //! data type; the bit-exact order of roundings is that of the `bitsandbytes` library.
 
-mod calls;
 mod check;
 mod checkpoint;
 mod codec;
@@ -20,7 +19,6 @@ mod state;
 mod table;
 mod weight;
 
-pub use calls::oracle_calls;
 pub(crate) use check::is_block_size;
 pub use checkpoint::{QuantizedTensor, StoredWeight};
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};

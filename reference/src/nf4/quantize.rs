@@ -21,8 +21,8 @@
 
 use std::cmp::Ordering;
 
-use super::calls;
 use super::{CODE2, Error, NF4, check};
+use crate::oracles;
 
 /// Scales that share one second-level scale.
 pub const NESTED_BLOCK: usize = 256;
@@ -32,7 +32,7 @@ pub const NESTED_BLOCK: usize = 256;
 /// The low nibble that an odd n leaves over is 7, the code of zero. Fails on a block size that is no power
 /// of two of 32..=4096, and on a value that is not finite.
 pub fn quantize(values: &[f32], block_size: usize) -> Result<(Vec<u8>, Vec<f32>), Error> {
-    calls::count();
+    oracles::NF4.count();
     check::check_block_size(block_size)?;
     check::check_finite("values", values)?;
     let absmax: Vec<f32> = values.chunks(block_size).map(largest).collect();
@@ -47,7 +47,7 @@ pub fn quantize(values: &[f32], block_size: usize) -> Result<(Vec<u8>, Vec<f32>)
 /// Without an `offset` the mean is taken, summed in f64. (The original's order of summation is
 /// unspecified: to reproduce its bytes, hand in the offset that it stored.)
 pub fn double_quantize(absmax: &[f32], offset: Option<f32>) -> (Vec<u8>, Vec<f32>, f32) {
-    calls::count();
+    oracles::NF4.count();
     let offset = offset.unwrap_or_else(|| mean(absmax));
     let centred: Vec<f32> = absmax.iter().map(|a| a - offset).collect();
     let scales: Vec<f32> = centred.chunks(NESTED_BLOCK).map(largest).collect();

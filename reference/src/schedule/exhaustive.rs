@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use super::check::needs;
 use super::memory::{given_back, taken};
 use super::{Error, Kind, Operation, Schedule, Shape, Workload};
+use crate::oracles::SHORTEST;
 
 /// Times that differ by less are the same: sums of the same numbers in another order.
 const SAME: f64 = 1e-9;
@@ -38,7 +39,7 @@ pub struct Shortest {
 /// Fails where [`Workload::check`] does, if there are more than 64 operations or a buffer for dequantised weights (a D
 /// may be done at will, so there is no end of orders), and if it takes more than `most` states.
 pub fn shortest(shape: Shape, workload: &Workload, most: usize) -> Result<Option<Shortest>, Error> {
-    super::calls::count();
+    SHORTEST.count();
     workload.check(shape)?;
     if workload.buffer.is_some() {
         return Err(Error::setting("buffer", "one", "none, for a search"));

@@ -21,7 +21,7 @@
 //! check, deadlock, memory         whether it can be run; error: why not
 //! simulate, picture, bound        when each operation runs, also as text; the time that no schedule undercuts
 //! generate, list                  schedules that are known; one that comes of a rule
-//! exhaustive, calls               the shortest of all, for a few ranks and micro-batches; how often it was asked for
+//! exhaustive                      the shortest of all, for a few ranks and micro-batches
 //! ```
 //!
 //! Reading: Huang et al., "GPipe" (arXiv 1811.06965); Narayanan et al., "Efficient Large-Scale Language Model Training
@@ -30,7 +30,6 @@
 
 mod bound;
 mod buffer;
-mod calls;
 mod check;
 mod deadlock;
 mod error;
@@ -48,7 +47,6 @@ mod tests;
 mod workload;
 
 pub use bound::bound;
-pub use calls::oracle_calls;
 pub use check::{Checked, check};
 pub use error::{Error, Site};
 pub use exhaustive::{Shortest, shortest};

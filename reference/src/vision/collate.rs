@@ -23,9 +23,9 @@
 use std::ops::Range;
 
 use super::Error;
-use super::calls::count;
 use super::patches::Grid;
 use crate::loss::IGNORED;
+use crate::oracles::IMAGES;
 
 // ANCHOR: vision-rows
 /// What stands in a text for an image, and what it becomes.
@@ -129,6 +129,7 @@ impl Placeholders {
     ///
     /// Fails where its patches cannot be merged, or there are none.
     pub fn tokens(&self, grid: Grid) -> Result<Vec<i32>, Error> {
+        IMAGES.count();
         let Grid { h, w, .. } = grid;
         let repeated = |count| vec![self.image(); count];
         match *self {
@@ -159,7 +160,7 @@ impl Sample {
     /// # Panics
     /// If it is not said of each token whether it is trained.
     pub fn expanded(&self, by: &Placeholders) -> Result<Row, Error> {
-        count();
+        IMAGES.count();
         assert!(self.ids.len() == self.trained.len(), "{} tokens, {}", self.ids.len(), self.trained.len());
         let placeholders = self.ids.iter().filter(|id| **id == by.image()).count();
         if placeholders != self.grids.len() {
@@ -181,7 +182,7 @@ impl Sample {
 impl Row {
     /// Where each token stands.
     pub fn positions(&self, by: &Placeholders) -> Positions {
-        count();
+        IMAGES.count();
         let Placeholders::Qwen { merge, .. } = *by else {
             let counted: Vec<i32> = (0..self.ids.len() as i32).collect();
             return Positions { axes: [0; 3].map(|_| counted.clone()), delta: 0 };
@@ -205,7 +206,7 @@ impl Row {
 
     /// What each token is to be predicted as: itself, where it is trained and no part of an image, else -100.
     pub fn labels(&self) -> Vec<i32> {
-        count();
+        IMAGES.count();
         let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { IGNORED };
         let mut labels: Vec<i32> = self.ids.iter().zip(&self.trained).map(label).collect();
         self.images.iter().for_each(|(range, _)| labels[range.clone()].fill(IGNORED));
@@ -225,7 +226,7 @@ impl Positions {
 impl Batch {
     /// Rows filled up with `pad` to the longest.
     pub fn of(rows: &[Row], by: &Placeholders, pad: i32, side: Side) -> Self {
-        count();
+        IMAGES.count();
         let length = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
         let filled = |values: &[i32], with: i32| {
             let padding = vec![with; length - values.len()];

@@ -9,7 +9,6 @@
 //! [`llama`](crate::llama)'s, with [`Images`](crate::llama::Images) in it; a [`Vision`] is what its checkpoint has
 //! beside that.
 
-mod calls;
 mod collate;
 mod error;
 mod model;
@@ -19,7 +18,6 @@ mod resample;
 mod size;
 mod tower;
 
-pub use calls::oracle_calls;
 pub use collate::{Batch, Placeholders, Positions, Row, Sample, Side};
 pub use error::Error;
 pub use model::{FeatureError, Tower, Vision};

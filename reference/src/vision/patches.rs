@@ -10,10 +10,10 @@
 //! Sources: `_fuse_mean_std_and_rescale_factor` and `center_crop` of the image processors, `patchify` of
 //! `Qwen2VLImageProcessor` in the `transformers` library, 5.23.
 
-use super::calls::count;
 pub use super::resample::COLOURS;
 use super::resample::Image;
 use super::{Error, Size};
+use crate::oracles::IMAGES;
 
 // ANCHOR: vision-patches
 /// What is subtracted from each colour, and what it is divided by; of 1, not of 255.
@@ -76,7 +76,7 @@ impl Image {
     /// The square of that edge in the middle, with black around the image where it is smaller.
     #[must_use]
     pub fn cropped(&self, edge: usize) -> Self {
-        count();
+        IMAGES.count();
         let Size { height, width } = self.size;
         let from = |side: usize| (side.max(edge) - edge) / 2; // of the image
         let to = |side: usize| (edge.max(side) - side) / 2; // of the square
@@ -92,7 +92,7 @@ impl Image {
 
     /// Its colours one after the other, (3, H, W).
     pub fn planes(&self, by: &Normalization) -> Vec<f32> {
-        count();
+        IMAGES.count();
         let plane =
             |colour| self.pixels.iter().skip(colour).step_by(COLOURS).map(move |x| by.float(*x, colour));
         (0..COLOURS).flat_map(plane).collect()
@@ -102,7 +102,7 @@ impl Image {
     ///
     /// Fails where an edge is no multiple of the patches that are merged.
     pub fn patches(&self, cut: Cut, by: &Normalization) -> Result<(Vec<f32>, Grid), Error> {
-        count();
+        IMAGES.count();
         let Cut { patch, merge, frames } = cut;
         let Size { height, width } = self.size;
         let factor = patch * merge;

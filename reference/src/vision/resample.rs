@@ -18,7 +18,7 @@
 use std::ops::Range;
 
 use super::Size;
-use super::calls::count;
+use crate::oracles::IMAGES;
 
 // ANCHOR: vision-image
 /// An image: red, green and blue of each pixel, row by row.
@@ -50,7 +50,7 @@ impl Image {
     /// If an edge of either size is 0.
     #[must_use]
     pub fn resized(&self, to: Size) -> Self {
-        count();
+        IMAGES.count();
         self.along_rows(to.width).along_columns(to.height)
     }
 

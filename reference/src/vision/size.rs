@@ -17,7 +17,7 @@
 //! `PixtralImageProcessor` in the `transformers` library, 5.23; Wang et al., "Qwen2-VL" (2024), section 2.1.
 
 use super::Error;
-use super::calls::count;
+use crate::oracles::IMAGES;
 
 // ANCHOR: vision-sizes
 /// How images are sized for a vision tower.
@@ -95,7 +95,7 @@ impl Rule {
     ///
     /// Fails where the size is 0, or another than the only one that a [`Rule::Crop`] makes.
     pub fn at_most(self, given: Option<usize>) -> Result<Self, Error> {
-        count();
+        IMAGES.count();
         match (self, given) {
             (rule, None) => Ok(rule),
             (Rule::Area { .. } | Rule::Longest { .. }, Some(0)) => Err(Error::Limit { only: None, got: 0 }),
@@ -112,7 +112,7 @@ impl Rule {
     /// [`LARGEST_RATIO`] and the rule bounds the area; where nothing would be left of an edge; and where the result
     /// would be larger than [`LARGEST_AREA`].
     pub fn size(self, image: Size) -> Result<Size, Error> {
-        count();
+        IMAGES.count();
         let edges = [image.height, image.width];
         if edges.iter().any(|edge| !(1..=LONGEST_EDGE).contains(edge)) {
             return Err(Error::Size { size: image });

@@ -65,16 +65,16 @@ pub const ATTENTION_SLIPS: [Entry; 10] = [
 type Pieces = fn(Range<usize>, usize, &Rules, usize, usize) -> Vec<Range<usize>>;
 
 /// The solution, but for some steps.
-struct Mine {
-    sees: fn(&ScoreEntry, &Rules) -> Tensor,
-    choose: fn(&[Feature], &[BackEnd]) -> Vec<Verdict>,
-    pack: fn(&[i32], usize) -> Packing,
-    merge: fn(&[Part]) -> Part,
-    pieces: Pieces,
-    sink: fn(&Part, &Tensor) -> Tensor,
+pub(super) struct Mine {
+    pub sees: fn(&ScoreEntry, &Rules) -> Tensor,
+    pub choose: fn(&[Feature], &[BackEnd]) -> Vec<Verdict>,
+    pub pack: fn(&[i32], usize) -> Packing,
+    pub merge: fn(&[Part]) -> Part,
+    pub pieces: Pieces,
+    pub sink: fn(&Part, &Tensor) -> Tensor,
 }
 
-const HONEST: Mine = Mine {
+pub(super) const HONEST: Mine = Mine {
     sees: |at, rules| Solution.sees(at, rules),
     choose: |wanted, back_ends| Solution.choose(wanted, back_ends),
     pack: |documents, row| Solution.pack(documents, row),
@@ -162,7 +162,8 @@ fn ask(queries: Range<usize>, keys: usize, rules: &Rules, most: usize, least: us
 /// A window as a sliding window of a causal model has it, also where nothing is causal.
 fn looks_back(at: &ScoreEntry, rules: &Rules) -> Tensor {
     let rest = Solution.sees(at, &Rules { window: None, ..*rules });
-    rules.window.map_or(rest.clone(), |window| programs::and(&rest, &programs::sliding_window(at, window)))
+    let near = |window: u32| at.query.less(&(&at.key + f64::from(window)));
+    rules.window.map_or(rest.clone(), |window| programs::and(&rest, &near(window)))
 }
 
 /// Keys that no check of the step goes to are not seen.
@@ -244,7 +245,10 @@ impl Attend for Second {
         });
         let rest = causal.max(&prefix).min(&window);
         let (true, [documents, row, ..]) = (rules.documents, &at.extras[..]) else { return rest };
-        rest.min(&programs::document_of_row(at, documents, row))
+        let [of_query, of_key] =
+            [&at.query, &at.key].map(|place| documents.gather(&(place + &(row * &at.batch))));
+        let is_none = of_key.less(&of_key.like(1.0));
+        is_none.select(&rest.like(0.0), &rest.min(&of_query.equal(&of_key)))
     }
 
     fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict> {

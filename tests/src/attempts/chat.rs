@@ -72,19 +72,19 @@ type Pairs<'a> = &'a [(String, String)];
 type Spans<'a> = &'a [Range<usize>];
 
 /// The solution, but for some steps.
-struct Mine {
-    json_string: fn(&str, bool, &mut String),
-    float: fn(f64) -> String,
-    token_mask: fn(Spans, Spans) -> Vec<bool>,
-    defuse: fn(&str, &[&str], char) -> String,
-    tool: fn(&Signature) -> Tool,
-    find: fn(&str, &str) -> Find,
-    decide: fn(&[MarkerState], usize) -> Next,
-    json_of: fn(&str, Pairs, bool) -> String,
-    shows: fn(&Rendered, &str, Criterion) -> bool,
+pub(super) struct Mine {
+    pub json_string: fn(&str, bool, &mut String),
+    pub float: fn(f64) -> String,
+    pub token_mask: fn(Spans, Spans) -> Vec<bool>,
+    pub defuse: fn(&str, &[&str], char) -> String,
+    pub tool: fn(&Signature) -> Tool,
+    pub find: fn(&str, &str) -> Find,
+    pub decide: fn(&[MarkerState], usize) -> Next,
+    pub json_of: fn(&str, Pairs, bool) -> String,
+    pub shows: fn(&Rendered, &str, Criterion) -> bool,
 }
 
-const HONEST: Mine = Mine {
+pub(super) const HONEST: Mine = Mine {
     json_string: |text, ascii, out| Solution.json_string(text, ascii, out),
     float: |value| Solution.float(value),
     token_mask: |offsets, spans| Solution.token_mask(offsets, spans),

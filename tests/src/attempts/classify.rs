@@ -72,16 +72,16 @@ pub const CLASS_SLIPS: [Entry; 12] = [
 type Named = Result<Vec<Trained>, String>;
 
 /// The solution, but for some steps.
-struct Mine {
-    last: fn(&[i32], usize, Option<i32>) -> Vec<usize>,
-    losses: fn(Problem, &Tensor, &Tensor) -> Tensor,
-    trained: fn(&[Layer<'_>], &Adapter<'_>) -> Named,
-    answer: fn(Problem, &[f32]) -> Answer,
-    confusion: fn(&[usize], &[usize], usize) -> Vec<u64>,
-    f1: fn(&[u64], usize) -> Vec<Option<f64>>,
+pub(super) struct Mine {
+    pub last: fn(&[i32], usize, Option<i32>) -> Vec<usize>,
+    pub losses: fn(Problem, &Tensor, &Tensor) -> Tensor,
+    pub trained: fn(&[Layer<'_>], &Adapter<'_>) -> Named,
+    pub answer: fn(Problem, &[f32]) -> Answer,
+    pub confusion: fn(&[usize], &[usize], usize) -> Vec<u64>,
+    pub f1: fn(&[u64], usize) -> Vec<Option<f64>>,
 }
 
-const HONEST: Mine = Mine {
+pub(super) const HONEST: Mine = Mine {
     last: |ids, length, pad| Solution.last_tokens(ids, length, pad),
     losses: |problem, logits, targets| Solution.losses(problem, logits, targets),
     trained: |layers, adapter| Solution.trained(layers, adapter),
@@ -242,16 +242,26 @@ impl Classify for Second {
     fn losses(&self, problem: Problem, logits: &Tensor, targets: &Tensor) -> Tensor {
         let z = logits.cast(Dtype::F32);
         match problem {
-            Problem::SingleLabel => reference::loss::next_token_rows(&z, targets).losses,
+            Problem::SingleLabel => {
+                let largest = z.reduce_max(1).detach();
+                let classes = targets.reshape([z.dim(0), 1.into()]).spread(z.shape());
+                let is_own = z.tape().iota(z.shape(), 1).equal(&classes).cast(Dtype::F32);
+                let own = (&is_own.detach() * &z).sum(1);
+                let lse = &(&z - &largest).exp().sum(1).log() + &largest;
+                (&lse - &own).reshape([z.dim(0)])
+            }
             Problem::MultiLabel => {
                 let y = targets.detach();
-                let yes = &y * &reference::loss::log_sigmoid(&z);
-                let no = &(&y.like(1.0) - &y) * &reference::loss::log_sigmoid(&-&z);
+                let log_sigmoid = |z: &Tensor| {
+                    let shift = (-z).max(&z.like(0.0)).detach();
+                    -&(&(&(-&shift).exp() + &(&-z - &shift).exp()).log() + &shift)
+                };
+                let (yes, no) = (&y * &log_sigmoid(&z), &(&y.like(1.0) - &y) * &log_sigmoid(&-&z));
                 (-&(&yes + &no)).mean(1).reshape([z.dim(0)])
             }
             Problem::Regression => {
-                let rows = reference::loss::Mse.rows(&z, targets);
-                &rows.values / &rows.weights
+                let apart = &targets.detach() - &z;
+                (&apart * &apart).mean(1).reshape([z.dim(0)])
             }
         }
     }

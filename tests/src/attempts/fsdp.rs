@@ -23,7 +23,7 @@ pub const SHARDERS: [Entry; 7] = [
 ];
 
 /// Every slip.
-pub const SHARD_SLIPS: [Entry; 27] = [
+pub const SHARD_SLIPS: [Entry; 28] = [
     Entry { name: "divides elements by ranks", hand_in: |all| all.fsdp(Slips(Slip::Elements)) },
     Entry { name: "leaves the padding in", hand_in: |all| all.fsdp(Slips(Slip::Padding)) },
     Entry { name: "keeps what it has no room for", hand_in: |all| all.fsdp(Slips(Slip::KeepsAll)) },
@@ -45,7 +45,8 @@ pub const SHARD_SLIPS: [Entry; 27] = [
     Entry { name: "keeps the first pieces", hand_in: |all| all.fsdp(Slips(Slip::KeepsFirst)) },
     Entry { name: "keeps layers a byte beyond the room", hand_in: |all| all.fsdp(Slips(Slip::OneByte)) },
     Entry { name: "cuts what is as large on each rank", hand_in: |all| all.fsdp(Slips(Slip::CutsA)) },
-    Entry { name: "searches where no guard looks", hand_in: |all| all.fsdp(Slips(Slip::SearchElsewhere)) },
+    Entry { name: "searches for some shapes only", hand_in: |all| all.fsdp(Slips(Slip::SearchElsewhere)) },
+    Entry { name: "takes its own norm from the reference", hand_in: |all| all.fsdp(Slips(Slip::GivenNorm)) },
     Entry { name: "forgets the cap", hand_in: |all| all.fsdp(Slips(Slip::NoCap)) },
     Entry { name: "panics among ranks that train", hand_in: |all| all.fsdp(Slips(Slip::Panics)) },
     Entry { name: "has a hole that training reaches", hand_in: |all| all.fsdp(Slips(Slip::Hole)) },
@@ -106,6 +107,7 @@ enum Slip {
     OneByte,
     CutsA,
     SearchElsewhere,
+    GivenNorm,
     NoCap,
     Panics,
     Hole,
@@ -217,6 +219,11 @@ impl Fsdp for Slips {
             }
             Slip::RootFirst => {
                 groups.iter().fold(Solution.norm(tape, gradients, &[]), |sum, group| sum.all_reduce(group))
+            }
+            Slip::GivenNorm if gradients.iter().all(|gradient| gradient.copies == 1) => {
+                let shards: Vec<Tensor> = gradients.iter().map(|gradient| gradient.shard.clone()).collect();
+                let own = reference::optim::norm(tape, &shards);
+                groups.iter().fold(&own * &own, |sum, group| sum.all_reduce(group)).sqrt()
             }
             Slip::OneGroup => Solution.norm(tape, gradients, &groups[..groups.len().min(1)]),
             Slip::Copies => {

@@ -136,18 +136,18 @@ type Keys = Vec<(String, Value)>;
 type Names = &'static [(&'static str, &'static str)];
 
 /// The solution, but for some steps.
-struct Mine {
-    sizes: fn(&[usize]) -> Vec<usize>,
-    rotary_rows: fn(usize, usize) -> Vec<usize>,
-    rope_factors: fn(&Rope, usize) -> Option<Vec<f32>>,
-    quantize: fn(TensorType, &[f32]) -> Vec<u8>,
-    text_tensor: fn(&TextModel, &str) -> Option<Piece>,
-    text_keys: fn(&TextModel) -> Keys,
-    projector_tensors: fn(&Projector, &str, &[usize]) -> Vec<Piece>,
-    projector_keys: fn(&Projector) -> Keys,
+pub(super) struct Mine {
+    pub sizes: fn(&[usize]) -> Vec<usize>,
+    pub rotary_rows: fn(usize, usize) -> Vec<usize>,
+    pub rope_factors: fn(&Rope, usize) -> Option<Vec<f32>>,
+    pub quantize: fn(TensorType, &[f32]) -> Vec<u8>,
+    pub text_tensor: fn(&TextModel, &str) -> Option<Piece>,
+    pub text_keys: fn(&TextModel) -> Keys,
+    pub projector_tensors: fn(&Projector, &str, &[usize]) -> Vec<Piece>,
+    pub projector_keys: fn(&Projector) -> Keys,
 }
 
-const HONEST: Mine = Mine {
+pub(super) const HONEST: Mine = Mine {
     sizes: |shape| Solution.sizes(shape),
     rotary_rows: |rows, heads| Solution.rotary_rows(rows, heads),
     rope_factors: |rope, head_dim| Solution.rope_factors(rope, head_dim),

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled};
 use reference::graph::{Binary, Builder, Compare, Dtype, Error, Graph, Id, Op, Tensor};
-use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Level, Policy, Tokens, kept};
+use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Level, Linear, Policy, Tokens, kept};
 
 use super::Entry;
 use super::honest::loss::Solution;
 
 /// Every cheat, then the honest one.
-pub const CHUNKERS: [Entry; 7] = [
+pub const CHUNKERS: [Entry; 9] = [
     Entry {
         name: "derives cross entropy by hand",
         hand_in: |all| all.loss(Cheat { rows: by_hand, ..HONEST }),
@@ -26,6 +26,11 @@ pub const CHUNKERS: [Entry; 7] = [
         hand_in: |all| all.loss(Cheat { rows: by_chunk, ..HONEST }),
     },
     Entry { name: "asks for the policy", hand_in: |all| all.loss(slips(Slip::Oracle)) },
+    Entry {
+        name: "asks for the policy of other sizes",
+        hand_in: |all| all.loss(slips(Slip::OracleElsewhere)),
+    },
+    Entry { name: "takes the product from the oracle", hand_in: |all| all.loss(slips(Slip::GivenProduct)) },
     Entry { name: "an honest chunker", hand_in: |all| all.loss(HONEST) },
 ];
 
@@ -66,6 +71,8 @@ pub const CHUNK_SLIPS: [Entry; 23] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slip {
     Oracle,
+    OracleElsewhere,
+    GivenProduct,
     OneChunk,
     NoShift,
     AlwaysFinite,
@@ -230,6 +237,17 @@ fn upcast_early(problem: &Problem) -> Result<Graph, Error> {
     builder.finish()
 }
 
+/// The values of a chunk, with the product and the upcast of the reference.
+fn given_product(problem: &Problem) -> Result<Graph, Error> {
+    let builder = Builder::new("forward");
+    let given = problem.operands(builder.tape());
+    let logits = Linear::graph(&given.hidden, &given.weight, given.bias.as_ref());
+    for (name, values) in problem.rows(builder.tape(), &logits) {
+        builder.tape().output(&name, &values);
+    }
+    builder.finish()
+}
+
 /// Seeds, and the loss that was an output before them: its nodes come first.
 fn with_loss(mut graph: Graph, whole: &Graph) -> Graph {
     for (name, id) in whole.outputs() {
@@ -356,6 +374,9 @@ impl Chunked for Cheat {
         if self.is(Slip::EarlyUpcast) {
             return upcast_early(problem);
         }
+        if self.is(Slip::GivenProduct) {
+            return given_product(problem);
+        }
         let mut graph = Solution.forward(&self.problem(problem)?)?;
         if self.is(Slip::Reversed) {
             reverse(&mut graph);
@@ -417,6 +438,10 @@ impl Chunked for Cheat {
         let clip = Clip { high: policy.clip.low, ..policy.clip };
         match self.slip {
             Some(Slip::Oracle) => {
+                ask(policy);
+                Solution.policy(policy, sampled)
+            }
+            Some(Slip::OracleElsewhere) if (sampled.sequences, sampled.length) != (3, 5) => {
                 ask(policy);
                 Solution.policy(policy, sampled)
             }

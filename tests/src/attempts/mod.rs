@@ -6,6 +6,7 @@
 //! to end early is here, too. `src/bin/own.rs` hands one of them in, chosen by name.
 
 mod attention;
+mod callers;
 mod chat;
 mod chat_second;
 mod cheats;
@@ -32,6 +33,7 @@ use kernels::Cpu;
 use honest::nf4::Solution;
 
 pub use attention::{ATTENDERS, ATTENTION_SLIPS};
+pub use callers::{NF4_CALLERS, OWN_WORKERS, PART_CALLERS};
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use classify::{CLASS_SLIPS, CLASSIFIERS};
@@ -67,6 +69,9 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&TWO_PASSES)
         .chain(&SLOWERS)
         .chain(&UNHIDDEN)
+        .chain(&NF4_CALLERS)
+        .chain(&PART_CALLERS)
+        .chain(&OWN_WORKERS)
         .chain(&TWINS)
         .chain(&PLANTED)
         .chain(&FAULTS)

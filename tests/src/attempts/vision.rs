@@ -108,18 +108,18 @@ pub const VISION_SLIPS: [Entry; 17] = [
 ];
 
 /// The solution, but for some steps.
-struct Mine {
-    limited: fn(Rule, Option<usize>) -> Result<Rule, Error>,
-    size: fn(Rule, Size) -> Result<Size, Error>,
-    resized: fn(&Image, Size) -> Image,
-    patches: fn(&Image, Cut, &Normalization) -> Vec<f32>,
-    expanded: fn(&Sample, &Placeholders) -> Result<Row, Error>,
-    positions: fn(&Row, &Placeholders) -> Positions,
-    labels: fn(&Row) -> Vec<i32>,
-    batch: fn(&[Row], &Placeholders, i32, Side) -> Batch,
+pub(super) struct Mine {
+    pub limited: fn(Rule, Option<usize>) -> Result<Rule, Error>,
+    pub size: fn(Rule, Size) -> Result<Size, Error>,
+    pub resized: fn(&Image, Size) -> Image,
+    pub patches: fn(&Image, Cut, &Normalization) -> Vec<f32>,
+    pub expanded: fn(&Sample, &Placeholders) -> Result<Row, Error>,
+    pub positions: fn(&Row, &Placeholders) -> Positions,
+    pub labels: fn(&Row) -> Vec<i32>,
+    pub batch: fn(&[Row], &Placeholders, i32, Side) -> Batch,
 }
 
-const HONEST: Mine = Mine {
+pub(super) const HONEST: Mine = Mine {
     limited: |rule, given| Solution.limited(rule, given),
     size: |rule, image| Solution.size(rule, image),
     resized: |image, to| Solution.resized(image, to),

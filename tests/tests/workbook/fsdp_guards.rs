@@ -7,13 +7,15 @@ use tests::program::{own, tripped};
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
 /// A cheat, and the guard that sees it.
-const CAUGHT: [(&str, &str); 6] = [
+const CAUGHT: [(&str, &str); 8] = [
     ("holds everything on every rank", "everything on every rank"),
     ("leaves everything to rank 0", "everything on every rank"),
     ("gathers in wide numbers", "more than shards on the wire"),
     ("takes its own gradient for the sum", "ranks left out"),
     ("takes its own norm for everyone's", "ranks left out"),
     ("searches for its schedule", "an oracle called inside a step"),
+    ("searches for some shapes only", "an oracle called inside a step"),
+    ("takes its own norm from the reference", "an oracle called inside a step"),
 ];
 
 fn fsdp(card: &Scorecard) -> &Challenge {
@@ -31,7 +33,7 @@ fn a_cheating_sharder_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 29] = [
+const SEEN: [(&str, &str, &str); 30] = [
     ("divides elements by ranks", "B.1/rows-of-no-whole-number-of-blocks", "likely cause: elements or rows"),
     ("leaves the padding in", "B.2/padding", "likely cause: padding"),
     ("gathers in wide numbers", "B.2/four-bits-on-the-wire", "cast before they are gathered"),
@@ -57,7 +59,8 @@ const SEEN: [(&str, &str, &str); 29] = [
     ("leaves gradients of what is whole", "B.7/gradients-of-adapters", "not summed over the ranks"),
     ("does one F and one B in turn", "B.8/bubble-of-4-ranks", "likely cause: R waits for the gradient"),
     ("does one F and one B in turn", "B.8/shorter-than-1f1b", "expected less than the 15.5 units"),
-    ("searches where no guard looks", "B.8/shorter-than-1f1b", "calls of the search"),
+    ("searches for some shapes only", "B.8/shorter-than-1f1b", "reference::schedule::shortest called"),
+    ("takes its own norm from the reference", "B.4/norm", "reference::optim::norm called"),
     ("forgets the cap", "B.8/caps", "cap"),
     ("panics among ranks that train", "B/trains-in-shards", "no trained parameter lies on two ranks"),
     (

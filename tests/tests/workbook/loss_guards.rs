@@ -7,13 +7,15 @@ use tests::program::{own, tripped};
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
 /// A cheat, and the guards that see it.
-const CAUGHT: [(&str, &[&str]); 6] = [
+const CAUGHT: [(&str, &[&str]); 8] = [
     ("derives cross entropy by hand", &["a hard-coded derivative"]),
     ("never upcasts", &["no upcast"]),
     ("keeps the logits", &["logits kept"]),
     ("ignores the chunk size", &["chunk size ignored", "logits kept"]),
     ("takes the mean of chunk means", &["mean of chunk means", "a hard-coded derivative"]),
     ("asks for the policy", &["an oracle called inside a step"]),
+    ("asks for the policy of other sizes", &["an oracle called inside a step"]),
+    ("takes the product from the oracle", &["an oracle called inside a step"]),
 ];
 
 fn loss(card: &Scorecard) -> &Challenge {

@@ -68,6 +68,7 @@ mod notebook;
 mod objectives;
 mod on_ranks;
 mod optim;
+mod oracles;
 mod own;
 mod packing;
 mod pad;

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use super::Steps;
+use crate::given;
 
 /// Around a user's special token in a marked text: two characters that Unicode leaves to private use.
 const MARKS: [char; 2] = ['\u{f0000}', '\u{f0001}'];
@@ -24,6 +25,7 @@ const LAST_BREAK: char = '\u{f0002}';
 /// Longer tokens come first, so one that holds another is marked as a whole. Marks that a user wrote are dropped. A
 /// text that ends with a beginning of a token gets half a mark there: the rest may be in the next text.
 pub fn marked(value: &Json, special: &[&str]) -> Json {
+    given::CHAT.count();
     let tokens = Tokens::new(special);
     each_text(value, &|text| {
         let text = text.replace(MARKS, "");

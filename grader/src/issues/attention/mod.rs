@@ -24,6 +24,7 @@ use step_under_test::step_under_test;
 use super::part;
 use crate::gather::{Child, Effort, Item};
 use crate::random::Random;
+use crate::step_under_test::EVERY;
 use crate::table::{self, Measured, Rows};
 
 /// What a check does with the attempt's step among the solution's others.
@@ -86,6 +87,8 @@ fn items(_: &Effort) -> Vec<Item> {
 /// Does one item.
 fn work(child: &mut Child, attempt: &dyn Attend, name: &str) {
     let seed = child.request.effort.seed;
+    let watched = step_under_test(EVERY, attempt);
+    let attempt = &watched;
     let guard = |guard: &str| guards::run(guard, attempt, seed);
     let number = |child: &mut Child| table::measured(&MEASURED, name).map(|run| run(child, attempt));
     part::work(child, name, || check(name, attempt, seed), guard, number);

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::calls::call;
 use crate::gather::Asked;
+use crate::oracles;
 use crate::step_under_test::counted;
 
 /// The attempt's step of that name; all others are the solution's.
@@ -31,7 +32,9 @@ impl StepUnderTest {
         if self.step != step {
             return run(&Solution);
         }
-        counted(solution_calls, &self.asked, || run(self.attempt.as_ref()))
+        let shown = || format!("in {step}; `replay` shows the calls");
+        let own = || run(self.attempt.as_ref());
+        counted(solution_calls, &self.asked, || oracles::during(step, shown, own))
     }
 }
 

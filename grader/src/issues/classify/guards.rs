@@ -2,10 +2,11 @@
 
 use challenges::issues::classify::Classify;
 use reference::graph::Dtype;
-use reference::issues::classify::{last_tokens, oracle_calls};
+use reference::issues::classify::last_tokens;
 
 use super::costs::{Case, PROBLEMS, Sizes};
 use super::{Check, Rows, costs, rows};
+use crate::oracles::{CLASSIFIER, in_checks};
 use crate::random::Random;
 use crate::table;
 
@@ -19,7 +20,10 @@ type Verdict = Result<Option<String>, String>;
 const GUARDS: [(&str, Guard); 3] = [
     ("a batch that remembers", |steps, random| Ok(remembers(steps, random))),
     ("known sizes only", |steps, random| Ok(known_only(steps, random))),
-    ("an oracle that answers", |steps, random| Ok(oracle_called(steps, random))),
+    (CLASSIFIER, |steps, random| {
+        let check = |name: &str, seed| super::check(name, steps, seed);
+        Ok(in_checks("issues", super::names(), random.next_u64(), check))
+    }),
 ];
 
 /// Their names.
@@ -63,23 +67,4 @@ fn known_only(steps: &dyn Classify, random: &mut Random) -> Option<String> {
 /// Whether a step is right of what its checks ask in every run.
 fn passes(checks: &Rows<Check>, steps: &dyn Classify, random: &mut Random) -> bool {
     table::fixed(checks).all(|check| check(steps, random).is_ok())
-}
-
-/// The plain functions count their calls; no step may add to them.
-fn oracle_called(steps: &dyn Classify, random: &mut Random) -> Option<String> {
-    let asked = |step: &str, run: &mut dyn FnMut()| {
-        let before = oracle_calls();
-        run();
-        let calls = oracle_calls() - before;
-        (calls > 0).then(|| format!("the reference was called {calls} times while {step} ran"))
-    };
-    let ids: Vec<i32> = (0..12).map(|_| random.below(3) as i32).collect();
-    let rows = asked("D.15", &mut || drop(steps.last_tokens(&ids, 4, Some(0))));
-    rows.or_else(|| {
-        PROBLEMS.iter().find_map(|problem| {
-            let sizes = Sizes { rows: 2, classes: 3, reach: 1.0, dtype: Dtype::F32 };
-            let case = Case::drawn(*problem, sizes, random);
-            asked("D.16", &mut || drop(case.graph(steps)))
-        })
-    })
 }

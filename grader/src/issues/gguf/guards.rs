@@ -1,12 +1,12 @@
 //! Guards: attempts that answer what they have seen. `tests` holds a cheat for each.
 
 use challenges::issues::gguf::Gguf;
-use reference::checkpoint::gguf::quantize_calls;
-use reference::issues::gguf::{oracle_calls, rotary_rows};
+use reference::issues::gguf::rotary_rows;
 
 use super::super::part::remembered;
 use super::blocks;
-use super::drawn::{STORED, number, projector, text_model};
+use super::drawn::{STORED, number};
+use crate::oracles::{GGUF, in_checks};
 use crate::random::Random;
 use crate::table;
 
@@ -20,7 +20,10 @@ type Verdict = Result<Option<String>, String>;
 const GUARDS: [(&str, Guard); 3] = [
     ("blocks that are remembered", |steps, random| Ok(remembers(steps, random))),
     ("known heads only", |steps, random| Ok(known_only(steps, random))),
-    ("a reference that is asked", |steps, random| Ok(oracle_called(steps, random))),
+    (GGUF, |steps, random| {
+        let check = |name: &str, seed| super::check(name, steps, seed);
+        Ok(in_checks("issues", super::names(), random.next_u64(), check))
+    }),
 ];
 
 /// Their names.
@@ -59,39 +62,5 @@ fn known_only(steps: &dyn Gguf, random: &mut Random) -> Option<String> {
         let rows = heads * 2 * (60 + random.below(70));
         (!is_right((rows, heads)))
             .then(|| format!("{rows} rows of {heads} heads: the rows are others than the reference's"))
-    })
-}
-
-/// The plain functions count their calls; no step may add to them.
-fn oracle_called(steps: &dyn Gguf, random: &mut Random) -> Option<String> {
-    let asked = |step: &str, run: &mut dyn FnMut()| {
-        let so_far = || oracle_calls() + quantize_calls();
-        let before = so_far();
-        run();
-        let calls = so_far() - before;
-        (calls > 0).then(|| format!("the reference was called {calls} times while {step} ran"))
-    };
-    let text = text_model(false, 1, random);
-    let towers = [false, true].map(|is_qwen| projector(is_qwen, 1, 16, random));
-    let numbers: Vec<f32> = (0..32).map(|_| number(random)).collect();
-    asked("D.19", &mut || {
-        drop((steps.sizes(&[2, 3]), steps.rotary_rows(8, 2)));
-        drop(steps.rope_factors(&text.config.rope, text.config.head_dim));
-    })
-    .or_else(|| STORED.iter().find_map(|ty| asked("D.20", &mut || drop(steps.quantize(*ty, &numbers)))))
-    .or_else(|| {
-        asked("D.21", &mut || {
-            drop(steps.text_tensor(&text, "model.layers.0.self_attn.q_proj.weight"));
-            drop(steps.text_keys(&text));
-        })
-    })
-    .or_else(|| {
-        towers.iter().find_map(|tower| {
-            asked("D.22", &mut || {
-                drop(steps.projector_tensors(tower, "visual.blocks.0.attn.qkv.weight", &[12, 4]));
-                drop(steps.projector_tensors(tower, "multi_modal_projector.linear_1.weight", &[12, 4]));
-                drop(steps.projector_keys(tower));
-            })
-        })
     })
 }

@@ -1,11 +1,11 @@
 //! Guards: attempts that answer what they have seen. `tests` holds a cheat for each.
 
-use challenges::issues::vision::{Cut, Image, Normalization, Side, Size, Vision};
-use reference::vision::oracle_calls;
+use challenges::issues::vision::{Size, Vision};
 
 use super::super::part::remembered;
-use super::drawn::{self, PLACEHOLDERS};
+use super::drawn;
 use super::pixels::{equal, resized};
+use crate::oracles::{VISION, in_checks};
 use crate::random::Random;
 use crate::table;
 
@@ -19,7 +19,10 @@ type Verdict = Result<Option<String>, String>;
 const GUARDS: [(&str, Guard); 3] = [
     ("an image that remembers", |steps, random| Ok(remembers(steps, random))),
     ("small images only", |steps, random| Ok(small_only(steps, random))),
-    ("a reference that answers", |steps, random| oracle_called(steps, random)),
+    (VISION, |steps, random| {
+        let check = |name: &str, seed| super::check(name, steps, seed);
+        Ok(in_checks("issues", super::names(), random.next_u64(), check))
+    }),
 ];
 
 /// Their names.
@@ -61,31 +64,4 @@ fn small_only(steps: &dyn Vision, random: &mut Random) -> Option<String> {
         let image = drawn::image(from, random);
         equal(&image, to, &steps.resized(&image, to), &image.resized(to)).err()
     })
-}
-
-/// The plain functions count their calls; no step may add to them.
-fn oracle_called(steps: &dyn Vision, random: &mut Random) -> Verdict {
-    let asked = |step: &str, run: &mut dyn FnMut()| {
-        let before = oracle_calls();
-        run();
-        let calls = oracle_calls() - before;
-        (calls > 0).then(|| format!("the reference was called {calls} times while {step} ran"))
-    };
-    let image: Image = drawn::image(Size::new(12, 8), random);
-    let cut = Cut { patch: 2, merge: 2, frames: 2 };
-    let (rule, by) = (drawn::rule(random), PLACEHOLDERS[0]);
-    let sample = drawn::sample(&by, 2, random);
-    let row = sample.expanded(&by).map_err(|error| error.to_string())?;
-    let rows = [row.clone()];
-    let all: [(&str, &mut dyn FnMut()); 8] = [
-        ("D.23", &mut || drop(steps.limited(rule, Some(500)))),
-        ("D.23", &mut || drop(steps.size(rule, image.size))),
-        ("D.24", &mut || drop(steps.resized(&image, Size::new(5, 9)))),
-        ("D.24", &mut || drop(steps.patches(&image, cut, &Normalization::CLIP))),
-        ("D.25", &mut || drop(steps.expanded(&sample, &by))),
-        ("D.25", &mut || drop(steps.positions(&row, &by))),
-        ("D.26", &mut || drop(steps.labels(&row))),
-        ("D.27", &mut || drop(steps.batch(&rows, &by, 0, Side::Right))),
-    ];
-    Ok(all.into_iter().find_map(|(step, run)| asked(step, run)))
 }

@@ -36,7 +36,7 @@ use crate::file_kind::FileKind;
 use cursor::Cursor;
 pub use dequantize::dequantize;
 pub use problem::Problem;
-pub use quantize::{quantize, quantize_calls};
+pub use quantize::quantize;
 pub use tensor_type::TensorType;
 pub use value::{Array, Value, ValueType};
 pub use write::{Content, Writer};

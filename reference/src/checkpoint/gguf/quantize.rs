@@ -12,25 +12,17 @@
 //!
 //! Source: `quants.py` of the public package gguf 0.19, which is held to `ggml-quants.c` bit for bit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use half::{bf16, f16};
 
 use super::super::Error;
 use super::{Problem, TensorType};
-
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// Calls of this process so far to [`quantize`], which answers what a step of challenge D asks.
-pub fn quantize_calls() -> u64 {
-    CALLS.load(Ordering::SeqCst)
-}
+use crate::oracles::BLOCKS;
 
 /// The blocks of some numbers, in their order, as a little endian file has them.
 ///
 /// Fails for types that are not written, and where the numbers are not whole blocks.
 pub fn quantize(ty: TensorType, numbers: &[f32]) -> Result<Vec<u8>, Error> {
-    CALLS.fetch_add(1, Ordering::SeqCst);
+    BLOCKS.count();
     let of_block = block_of(ty).ok_or(Problem::NotWritten { ty })?;
     let [elements, bytes] = ty.block();
     if !numbers.len().is_multiple_of(elements) {

@@ -20,25 +20,12 @@
 mod projector;
 mod text;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 pub use projector::{Activation, Projector, Tower, projector_keys, projector_tensors};
 pub use text::{Architecture, TextModel, text_keys, text_tensor};
 
 use crate::checkpoint::gguf::TensorType;
 use crate::llama::{Rope, Scaling, rope};
-
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// Calls of this process so far to any function of this module that answers what a step of challenge D asks.
-pub fn oracle_calls() -> u64 {
-    CALLS.load(Ordering::SeqCst)
-}
-
-/// Counts a call.
-fn called() {
-    CALLS.fetch_add(1, Ordering::SeqCst);
-}
+use crate::oracles::GGUF;
 
 // ANCHOR: gguf-piece
 /// A tensor of a GGUF file that is made of one of a checkpoint.
@@ -123,7 +110,7 @@ impl Part {
 /// # Panics
 /// If the rows are not an even number for each of the heads.
 pub fn rotary_rows(rows: usize, heads: usize) -> Vec<usize> {
-    called();
+    GGUF.count();
     assert!(heads > 0 && rows.is_multiple_of(2 * heads), "{rows} rows of {heads} heads");
     let (head_dim, half) = (rows / heads, rows / heads / 2);
     let of_head = |head: usize| (0..half).flat_map(move |p| [p, p + half].map(|row| head * head_dim + row));
@@ -135,7 +122,7 @@ pub fn rotary_rows(rows: usize, heads: usize) -> Vec<usize> {
 /// `llama3` scales some frequencies; a file has a tensor of the factors, `rope_freqs.weight`, since no key describes
 /// them. One factor for all is a key.
 pub fn rope_factors(rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
-    called();
+    GGUF.count();
     let Scaling::Llama3 { factor, low, high, original } = rope.scaling else { return None };
     let plain = rope::frequencies(&Rope { theta: rope.theta, scaling: Scaling::None }, head_dim);
     let of_frequency = |frequency: f32| {

@@ -1,7 +1,8 @@
 //! The file of what sees images: the tower, and the projector into the language model's width.
 
-use super::{Part, Piece, called, file_type};
+use super::{Part, Piece, file_type};
 use crate::checkpoint::gguf::{Array, TensorType, Value};
+use crate::oracles::GGUF;
 
 // ANCHOR: gguf-projector
 /// Which model sees.
@@ -99,7 +100,7 @@ const QWEN_BLOCK: [(&str, &str); 5] = [
 /// `vision_tower.`. The final norm of CLIP's tower is in no file: the hidden state that the projector reads has not
 /// passed it, and readers apply one that they find.
 pub fn projector_tensors(projector: &Projector, name: &str, shape: &[usize]) -> Vec<Piece> {
-    called();
+    GGUF.count();
     let name = name.strip_prefix("model.").unwrap_or(name);
     match projector.tower {
         Tower::Llava { .. } => llava(projector, name).map(whole).into_iter().collect(),
@@ -185,7 +186,7 @@ fn is_end(end: &str) -> bool {
 /// # Panics
 /// If its weights are stored in a type that is not written.
 pub fn projector_keys(projector: &Projector) -> Vec<(String, Value)> {
-    called();
+    GGUF.count();
     let text = |key: &str, text: &str| (key.to_owned(), Value::String(text.to_owned()));
     let size = |key: &str, size: usize| (format!("clip.vision.{key}"), Value::U32(size as u32));
     let three =

@@ -1,8 +1,9 @@
 //! The file of a language model.
 
-use super::{Part, Piece, called, file_type};
+use super::{Part, Piece, file_type};
 use crate::checkpoint::gguf::{Array, TensorType, Value};
 use crate::llama::{Config, Scaling};
+use crate::oracles::GGUF;
 
 // ANCHOR: gguf-text-model
 /// What a language model is called in a file.
@@ -63,7 +64,7 @@ const LAYER: [(&str, &str); 9] = [
 /// Models that see images have the same names behind `language_model.`, `model.language_model.` (then without a
 /// `model.` of their own), or nothing.
 pub fn text_tensor(model: &TextModel, name: &str) -> Option<Piece> {
-    called();
+    GGUF.count();
     let name = match name.strip_prefix("model.language_model.") {
         Some(inner) => &format!("model.{inner}"),
         None => name.strip_prefix("language_model.").unwrap_or(name),
@@ -92,7 +93,7 @@ pub fn text_tensor(model: &TextModel, name: &str) -> Option<Piece> {
 /// # Panics
 /// If its weights are stored in a type that is not written.
 pub fn text_keys(model: &TextModel) -> Vec<(String, Value)> {
-    called();
+    GGUF.count();
     let (config, name) = (&model.config, model.architecture.name());
     let of_model = |key: &str| format!("{name}.{key}");
     let size = |key: &str, size: usize| (of_model(key), Value::U32(size as u32));

@@ -11,6 +11,7 @@ use super::super::{Steps, is_word};
 use super::error::TemplateError;
 use super::lazy_dfa::Pool;
 use super::syntax::{END, anywhere, translate};
+use crate::given;
 
 /// The largest automaton of a pattern, in bytes: some ten thousand states.
 const LARGEST_BYTES: usize = 1 << 20;
@@ -93,6 +94,7 @@ impl Pattern {
     }
 
     fn compile(at: &str, body: &str, ahead: Option<Ahead>) -> Result<Self, TemplateError> {
+        given::CHAT.count();
         let config = Config::new().which_captures(WhichCaptures::All).nfa_size_limit(Some(LARGEST_BYTES));
         let syntax = syntax::Config::new().dot_matches_new_line(true).nest_limit(100);
         let nfa = Compiler::new().configure(config).syntax(syntax).build(body);
