@@ -2,7 +2,7 @@
 //!
 //! A file is untrusted. What it says of its size is looked at before anything is decoded, so a few bytes that promise a
 //! terabyte are an error and no allocation; and a JPEG that ends before its end is refused, where its decoder would go
-//! on in grey. The colour profile and the compressed texts of a PNG, of which a few bytes can become gigabytes, are cut
+//! on in grey. The colour profile and the texts of a PNG, of which a few bytes can become gigabytes, are cut
 //! out before the decoder sees them: nothing of them is used. So memory stays below three times the file, 16 bytes a
 //! pixel and 16 MiB, and the pixels are at most 2^26.
 //!
@@ -55,15 +55,14 @@ pub fn read(path: &Path) -> Result<Image, String> {
 /// Fails where it is neither a PNG nor a JPEG, has an edge of 0 or above 2^24 pixels or an area above 2^26, 16 bits a
 /// colour or four colours; and where it is damaged or ends before its end.
 pub fn decode(bytes: &[u8]) -> Result<Image, String> {
-    let format = image::guess_format(bytes).ok();
-    let (bytes, size) = match format {
-        Some(ImageFormat::Png) => png(bytes)?,
-        Some(ImageFormat::Jpeg) => (bytes.into(), jpeg(bytes)?),
+    let format = image::guess_format(bytes);
+    let (format, bytes, size) = match format {
+        Ok(ImageFormat::Png) => png(bytes).map(|(bytes, size)| (ImageFormat::Png, bytes, size))?,
+        Ok(ImageFormat::Jpeg) => (ImageFormat::Jpeg, bytes.into(), jpeg(bytes)?),
         _ => return Err("expected a PNG or a JPEG image, found neither".into()),
     };
     check_size(size)?;
-    let mut reader = ImageReader::new(Cursor::new(bytes));
-    format.into_iter().for_each(|format| reader.set_format(format));
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::default();
     limits.max_alloc = Some(PIXEL_BYTES * size.area() as u64 + OTHER_BYTES);
     reader.limits(limits);
@@ -97,8 +96,8 @@ fn check_size(size: Size) -> Result<(), String> {
     ))
 }
 
-/// Chunks of a PNG whose contents are compressed and not used: a colour profile, and texts.
-const UNUSED: [&[u8; 4]; 3] = [b"iCCP", b"zTXt", b"iTXt"];
+/// Chunks of a PNG that are not used: a colour profile and texts, most of them compressed.
+const UNUSED: [&[u8; 4]; 4] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt"];
 
 /// Bytes of a PNG before its first chunk, and of a chunk around its contents: length, name and checksum.
 const PNG_BEGIN: usize = 8;

@@ -169,18 +169,21 @@ impl Keys<'_> {
         let key = of_model("rope.scaling.type");
         let factor = self.factor()?;
         let factor = match self.0.value(&key).map(|value| (value, value.text())) {
-            None => factor.unwrap_or(1.0),
-            Some((_, Some("none"))) => 1.0,
+            None => factor,
+            Some((_, Some("none"))) => None,
             Some((_, Some("linear"))) => {
                 let key = of_model("rope.scaling.factor");
-                factor.ok_or_else(|| wrong(&key, None, "a number above 0"))?
+                Some(factor.ok_or_else(|| wrong(&key, None, "a number above 0"))?)
             }
             Some((got, _)) => return Err(wrong(&key, Some(got), "\"none\" or \"linear\"")),
         };
-        let scaling = match self.factors(head_dim)? {
-            Some(own) => Scaling::Factors(own.into_iter().map(|own| own * factor as f32).collect()),
-            None if factor == 1.0 => Scaling::None,
-            None => Scaling::Linear { factor },
+        let scaling = match (self.factors(head_dim)?, factor) {
+            (None, None) => Scaling::None,
+            (None, Some(factor)) => Scaling::Linear { factor },
+            (Some(own), None) => Scaling::Factors(own),
+            (Some(own), Some(factor)) => {
+                Scaling::Factors(own.into_iter().map(|own| own * factor as f32).collect())
+            }
         };
         Ok(Rope { theta, scaling })
     }
@@ -189,7 +192,7 @@ impl Keys<'_> {
     fn factor(&self) -> Result<Option<f64>, Error> {
         let (new, old) = (self.positive("rope.scaling.factor")?, self.positive("rope.scale_linear")?);
         match (new, old) {
-            (Some(new), Some(old)) if new != old => {
+            (Some(new), Some(old)) if new.total_cmp(&old).is_ne() => {
                 let key = of_model("rope.scale_linear");
                 let need = format!("{new}, the `{}`", of_model("rope.scaling.factor"));
                 Err(wrong(&key, self.0.value(&key), &need))

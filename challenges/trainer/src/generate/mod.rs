@@ -114,10 +114,11 @@ fn generated(options: &Options, generate: &Generate) -> Result<u8, Failure> {
             "{name}: expected a model that predicts the next token, found a classifier"
         )));
     }
-    let own = || match generate.prompt.is_ids() {
-        true => gguf_tokenizer::folder_for_ids(&generate.model),
-        false => gguf_tokenizer::folder(&generate.model),
+    let model_folder = match &generate.prompt {
+        prompt if prompt.is_ids() => gguf_tokenizer::folder_for_ids,
+        _ => gguf_tokenizer::folder,
     };
+    let own = || model_folder(&generate.model);
     let (folder, tokenizer) = match (&generate.tokenizer, hub::gguf(&generate.model)) {
         (Some(given), Some(_)) => (given.clone(), given.clone()),
         (Some(given), None) => (own()?, given.clone()),

@@ -157,15 +157,13 @@ impl Images {
             each.saturating_mul(factor * factor)
         };
         let area = rows.iter().map(fitting).min().unwrap_or(0);
-        match area >= least.max(factor * factor) {
-            true => format!("max_pixels = {area} makes the images small enough"),
-            false => {
-                let smallest = least.max(factor * factor);
-                format!(
-                    "images of {smallest} pixels, the fewest, are too large next to the text: {leave_out}"
-                )
-            }
+        let smallest = least.max(factor * factor);
+        if area < smallest {
+            return format!(
+                "images of {smallest} pixels, the fewest, are too large next to the text: {leave_out}"
+            );
         }
+        format!("max_pixels = {area} makes the images small enough")
     }
 
     /// The pixels of a file as the tower gets them.

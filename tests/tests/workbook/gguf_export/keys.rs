@@ -54,7 +54,7 @@ fn a_factor_without_a_type_is_linear() {
     assert_eq!(scaling(&[(ty, word("linear")), (factor, float(4.0))]), by_4);
     assert_eq!(scaling(&[(ty, word("linear")), (old, float(4.0))]), by_4);
     assert_eq!(scaling(&[(factor, float(4.0)), (old, float(4.0))]), by_4);
-    assert_eq!(scaling(&[(factor, float(1.0))]), Scaling::None);
+    assert_eq!(scaling(&[(factor, float(1.0))]), Scaling::Linear { factor: 1.0 });
     assert_eq!(scaling(&[(ty, word("none")), (factor, float(4.0))]), Scaling::None);
     for (more, words) in [
         (&[(factor, float(4.0)), (old, float(2.0))][..], "`llama.rope.scale_linear`: expected 4, the"),
@@ -152,8 +152,11 @@ fn keys_that_change_nothing_are_read() {
     opened_with(&keys).unwrap_or_else(|error| panic!("{error}"));
 }
 
+/// A key with its value.
+type Key = (&'static str, Value);
+
 /// Keys of a byte-level tokenizer of five tokens.
-fn tokenizer(pre: &str) -> Vec<(&'static str, Value)> {
+fn tokenizer(pre: &str) -> Vec<Key> {
     let texts = |all: &[&str]| Value::Array(Array::String(all.iter().map(|text| (*text).into()).collect()));
     vec![
         ("tokenizer.ggml.model", word("gpt2")),
@@ -175,7 +178,7 @@ fn generated(bytes: &[u8], flags: &[&str]) -> Ran {
 
 #[test]
 fn the_first_token_follows_the_pattern() {
-    let ids = |pre: &str, more: &[(&'static str, Value)]| -> Json {
+    let ids = |pre: &str, more: &[Key]| -> Json {
         let ran = generated(&with_keys(&[&tokenizer(pre)[..], more].concat()), &["--prompt", "ab", "--json"]);
         let found: Json = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
         found["prompt_ids"].clone()
@@ -194,7 +197,7 @@ fn the_first_token_follows_the_pattern() {
 
 #[test]
 fn tokenizer_keys_without_an_effect_are_refused() {
-    let refused = |change: &dyn Fn(&mut Vec<(&'static str, Value)>), words: &str| {
+    let refused = |change: &dyn Fn(&mut Vec<Key>), words: &str| {
         let mut keys = tokenizer("llama-bpe");
         change(&mut keys);
         let ran = generated(&with_keys(&keys), &["--prompt", "ab"]);
@@ -231,7 +234,7 @@ fn ids_need_no_tokenizer() {
 #[test]
 fn errors_name_the_gguf_file() {
     let template = |template: &str| [("tokenizer.chat_template", word(template))];
-    let named = |more: &[(&'static str, Value)], messages: &str, words: &str| {
+    let named = |more: &[Key], messages: &str, words: &str| {
         let folder = TempDir::new().expect("a folder");
         let messages_file = folder.path().join("messages.json");
         fs::write(&messages_file, messages).expect("it can be written");
