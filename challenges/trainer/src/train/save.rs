@@ -174,8 +174,7 @@ impl Output {
                 self.join("adapter").display().to_string()
             )));
         }
-        let mut message =
-            format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
+        let mut message = format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
         let path = self.join(METRICS);
         if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
             let names = (1_u64..).map(|number| format!("metrics-{number}.jsonl"));
