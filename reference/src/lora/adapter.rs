@@ -134,9 +134,9 @@ impl Adapter {
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
         let filed = |(name, value): (&String, &Array<f32>)| (in_file(name, self.has_images), value.clone());
         let values = self.values.iter().map(filed).collect();
-        let more = if self.is_on_nf4 { &[BASE][..] } else { &[] };
-        let contents =
-            [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize_with(&values, more)];
+        let weights =
+            if self.is_on_nf4 { write::serialize_with(&values, BASE) } else { write::serialize(&values) };
+        let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), weights];
         for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
             crate::atomic_write::write(path, &bytes).map_err(|source| failed(path, source))?;
         }

@@ -49,6 +49,35 @@ fn only_the_two_files_are_left_after_writing_over_an_adapter() {
     assert_eq!(files, ["adapter_config.json", "adapter_model.safetensors"]);
 }
 
+/// Equal adapters make equal files, also with the note about their base.
+#[test]
+fn the_note_of_a_4_bit_base_is_kept() {
+    let model = small().config;
+    let fresh = Adapter::fresh(config(Targets::AllLinear), &model, 3).expect("it fits");
+    let [plain, noted] = [false, true].map(|is_on_nf4| {
+        let folder = TempDir::new().expect("a folder");
+        fresh.clone().on_nf4(is_on_nf4).save(folder.path()).expect("it can be written");
+        let read = Adapter::open(folder.path(), &model).expect("it is sound");
+        assert_eq!(read.is_on_nf4(), is_on_nf4);
+        let path = folder.path().join("adapter_model.safetensors");
+        let bytes = fs::read(&path).expect("a file");
+        for _ in 0..8 {
+            read.save(folder.path()).expect("it can be written");
+            assert!(fs::read(&path).expect("a file") == bytes, "another file of the same adapter");
+        }
+        let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let (_, header) = SafeTensors::read_metadata(&bytes).expect("a header");
+        let entries = header.metadata().clone().expect("metadata");
+        assert_eq!(entries.get("format").map(String::as_str), Some("pt"));
+        assert_eq!(entries.contains_key("base_quantization"), is_on_nf4);
+        let mut tensors: Vec<(String, Vec<u8>)> =
+            file.tensors().into_iter().map(|(name, view)| (name, view.data().to_vec())).collect();
+        tensors.sort();
+        tensors
+    });
+    assert!(plain == noted, "the numbers are the same");
+}
+
 #[test]
 fn a_fresh_adapter_changes_nothing_and_its_seed_is_all_that_it_depends_on() {
     let llama = small();
