@@ -2,8 +2,8 @@
 //!
 //! A step may call what its stub imports, and vocabulary. Whatever else of the workbook computes the step's answer, or
 //! a decisive part of it, counts its calls: the oracles of `reference`, and the given code of `challenges::given`. Every
-//! call of an attempt's step is made through [`during`], in checks, guards and measured runs alike. If a counter of the
-//! step moved meanwhile, on whatever thread, the call is reported: the item in progress is wrong, and the guard of the
+//! call of an attempt's step is made through [`during`], in checks, guards and measured runs alike. If a counter of its
+//! part moved meanwhile, on whatever thread, the call is reported: the item in progress is wrong, and the guard of the
 //! step's part trips.
 //!
 //! Solutions count their calls as well; see [`crate::step_under_test`].
@@ -25,14 +25,12 @@ pub(crate) struct Oracle {
     pub calls: fn() -> u64,
 }
 
-/// A step and the oracles that answer it.
-type OfStep = (&'static str, &'static [Oracle]);
-
-/// The steps of one guard.
+/// Steps that share a guard. A step may call no oracle of its part, or it could answer for another step.
 struct Part {
     /// The guard that trips; a part without one has only its checks.
     guard: Option<&'static str>,
-    steps: &'static [OfStep],
+    steps: &'static [&'static str],
+    oracles: &'static [Oracle],
 }
 
 /// The guard of A, B and E.
@@ -50,67 +48,69 @@ const fn oracle(name: &'static str, calls: fn() -> u64) -> Oracle {
     Oracle { name, calls }
 }
 
-const NF4: &[Oracle] = &[
-    oracle("reference::nf4", || oracles::NF4.so_far()),
-    oracle("the given baseline of challenges::nf4", given::nf4_calls),
-];
-const NORMS: &[Oracle] = &[oracle("reference::optim::norm", || oracles::NORMS.so_far())];
-const SHORTEST: &[Oracle] = &[oracle("reference::schedule::shortest", || oracles::SHORTEST.so_far())];
-const MARKS: &[Oracle] = &[oracle("the given code of challenges::issues::chat", given::chat_calls)];
-const SEES: &[Oracle] = &[
-    oracle("reference::issues::attention", || oracles::ATTENTION.so_far()),
-    oracle("a mask of reference::graph::programs", || oracles::MASKS.so_far()),
-];
-const ATTENDS: &[Oracle] = &[oracle("reference::issues::attention", || oracles::ATTENTION.so_far())];
-const CLASSIFIES: &[Oracle] = &[oracle("reference::issues::classify", || oracles::CLASSIFIERS.so_far())];
-const COSTS: &[Oracle] = &[
-    oracle("reference::issues::classify", || oracles::CLASSIFIERS.so_far()),
-    oracle("reference::loss", || oracles::LOSSES.so_far()),
-];
-const ADAPTERS: &[Oracle] = &[oracle("reference::lora", || oracles::ADAPTERS.so_far())];
-const FILES: &[Oracle] = &[
-    oracle("reference::issues::gguf", || oracles::GGUF.so_far()),
-    oracle("reference::checkpoint::gguf::quantize", || oracles::BLOCKS.so_far()),
-    oracle("reference::llama::rope", || oracles::FREQUENCIES.so_far()),
-];
-const IMAGES: &[Oracle] = &[oracle("reference::vision", || oracles::IMAGES.so_far())];
-const PRODUCTS: &[Oracle] = &[oracle("reference::loss::Linear", || oracles::PRODUCTS.so_far())];
-const POLICIES: &[Oracle] = &[
-    oracle("reference::loss::Policy", || oracles::POLICIES.so_far()),
-    oracle("reference::loss::Pool", || oracles::POOLS.so_far()),
-];
-
-/// Every step that an oracle answers. No function answers the others: the steps of C write into a compiler, and
-/// B.1 to B.3, B.5 to B.7, D.1, D.2, D.4, D.7, D.8, E.1, E.4 and E.6 are compared with what the checks know by
-/// themselves.
+/// Every part that an oracle answers. No function answers the steps of C: they write into the given compiler.
 const PARTS: [Part; 8] = [
     Part {
         guard: Some(INSIDE_A_STEP),
-        steps: &[("A.1", NF4), ("A.2", NF4), ("A.3", NF4), ("A.4", NF4), ("A.5", NF4), ("A.6", NF4)],
+        steps: &["A.1", "A.2", "A.3", "A.4", "A.5", "A.6"],
+        oracles: &[
+            oracle("reference::nf4", || oracles::NF4.so_far()),
+            oracle("the given baseline of challenges::nf4", given::nf4_calls),
+        ],
     },
-    Part { guard: Some(INSIDE_A_STEP), steps: &[("B.4", NORMS), ("B.8", SHORTEST)] },
-    Part { guard: None, steps: &[("D.3", MARKS), ("D.5", MARKS), ("D.6", MARKS)] },
+    Part {
+        guard: Some(INSIDE_A_STEP),
+        steps: &["B.1", "B.2", "B.3", "B.4", "B.5", "B.6", "B.7", "B.8"],
+        oracles: &[
+            oracle("reference::optim::norm", || oracles::NORMS.so_far()),
+            oracle("reference::schedule::shortest", || oracles::SHORTEST.so_far()),
+        ],
+    },
+    Part {
+        guard: None,
+        steps: &["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7", "D.8"],
+        oracles: &[oracle("the given code of challenges::issues::chat", given::chat_calls)],
+    },
     Part {
         guard: Some(DEFINITION),
-        steps: &[
-            ("D.9", SEES),
-            ("D.10", ATTENDS),
-            ("D.11", ATTENDS),
-            ("D.12", ATTENDS),
-            ("D.13", SEES),
-            ("D.14", ATTENDS),
+        steps: &["D.9", "D.10", "D.11", "D.12", "D.13", "D.14"],
+        oracles: &[
+            oracle("reference::issues::attention", || oracles::ATTENTION.so_far()),
+            oracle("a mask of reference::graph::programs", || oracles::MASKS.so_far()),
         ],
     },
     Part {
         guard: Some(CLASSIFIER),
-        steps: &[("D.15", CLASSIFIES), ("D.16", COSTS), ("D.17", ADAPTERS), ("D.18", CLASSIFIES)],
+        steps: &["D.15", "D.16", "D.17", "D.18"],
+        oracles: &[
+            oracle("reference::issues::classify", || oracles::CLASSIFIERS.so_far()),
+            oracle("reference::loss", || oracles::LOSSES.so_far()),
+            oracle("reference::lora", || oracles::ADAPTERS.so_far()),
+        ],
     },
-    Part { guard: Some(GGUF), steps: &[("D.19", FILES), ("D.20", FILES), ("D.21", FILES), ("D.22", FILES)] },
+    Part {
+        guard: Some(GGUF),
+        steps: &["D.19", "D.20", "D.21", "D.22"],
+        oracles: &[
+            oracle("reference::issues::gguf", || oracles::GGUF.so_far()),
+            oracle("reference::checkpoint::gguf::quantize", || oracles::BLOCKS.so_far()),
+            oracle("reference::llama::rope", || oracles::FREQUENCIES.so_far()),
+        ],
+    },
     Part {
         guard: Some(VISION),
-        steps: &[("D.23", IMAGES), ("D.24", IMAGES), ("D.25", IMAGES), ("D.26", IMAGES), ("D.27", IMAGES)],
+        steps: &["D.23", "D.24", "D.25", "D.26", "D.27"],
+        oracles: &[oracle("reference::vision", || oracles::IMAGES.so_far())],
     },
-    Part { guard: Some(INSIDE_A_STEP), steps: &[("E.2", PRODUCTS), ("E.3", PRODUCTS), ("E.5", POLICIES)] },
+    Part {
+        guard: Some(INSIDE_A_STEP),
+        steps: &["E.1", "E.2", "E.3", "E.4", "E.5", "E.6"],
+        oracles: &[
+            oracle("reference::loss::Linear", || oracles::PRODUCTS.so_far()),
+            oracle("reference::loss::Policy", || oracles::POLICIES.so_far()),
+            oracle("reference::loss::Pool", || oracles::POOLS.so_far()),
+        ],
+    },
 ];
 
 /// A call of a step during which an oracle was called.
@@ -150,20 +150,20 @@ pub(crate) fn is_guard(name: &str) -> bool {
     PARTS.iter().any(|part| part.guard == Some(name))
 }
 
-/// The oracles that answer a step, and its guard.
-fn of_step(step: &str) -> Option<(Option<&'static str>, &'static OfStep)> {
-    PARTS.iter().find_map(|part| Some((part.guard, part.steps.iter().find(|(known, _)| *known == step)?)))
+/// A step's part, and its name there.
+fn of_step(step: &str) -> Option<(&'static Part, &'static str)> {
+    PARTS.iter().find_map(|part| Some((part, *part.steps.iter().find(|known| **known == step)?)))
 }
 
-/// Runs a step of an attempt, and notes if an oracle that answers it is called meanwhile. `message` describes what the
-/// step is called with.
+/// Runs a step of an attempt, and notes if an oracle of its part is called meanwhile. `message` describes what the step
+/// is called with.
 pub(crate) fn during<T>(step: &str, message: impl FnOnce() -> String, run: impl FnOnce() -> T) -> T {
-    let Some((guard, (step, oracles))) = of_step(step) else { return run() };
-    let _scope = Scope { guard, step, oracles, before: so_far(oracles), message: Some(message) };
+    let Some((part, step)) = of_step(step) else { return run() };
+    let _scope = Scope { part, step, before: so_far(part.oracles), message: Some(message) };
     run()
 }
 
-/// The most oracles of one step.
+/// The most oracles of one part.
 const MOST: usize = 3;
 
 fn so_far(oracles: &[Oracle]) -> [u64; MOST] {
@@ -172,17 +172,16 @@ fn so_far(oracles: &[Oracle]) -> [u64; MOST] {
 
 /// A call in progress. It ends with the call, also where a panic ends that.
 struct Scope<F: FnOnce() -> String> {
-    guard: Option<&'static str>,
+    part: &'static Part,
     step: &'static str,
-    oracles: &'static [Oracle],
     before: [u64; MOST],
     message: Option<F>,
 }
 
 impl<F: FnOnce() -> String> Drop for Scope<F> {
     fn drop(&mut self) {
-        let now = so_far(self.oracles);
-        let Some(called) = (0..self.oracles.len()).find(|i| now[*i] > self.before[*i]) else { return };
+        let now = so_far(self.part.oracles);
+        let Some(called) = (0..self.part.oracles.len()).find(|i| now[*i] > self.before[*i]) else { return };
         let Some(message) = self.message.take() else { return };
         let times = match now[called] - self.before[called] {
             1 => "once".to_owned(),
@@ -190,17 +189,17 @@ impl<F: FnOnce() -> String> Drop for Scope<F> {
         };
         let message = format!(
             "expected the step's own work, found {} called {times} while {} ran\n  {}",
-            self.oracles[called].name,
+            self.part.oracles[called].name,
             self.step,
             capped(&message())
         );
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        found.get_or_insert(Found { guard: self.guard, step: self.step, message });
+        found.get_or_insert(Found { guard: self.part.guard, step: self.step, message });
     }
 }
 
 /// Runs checks again for the sake of their calls, with other random numbers: the first one in which an oracle was
-/// called, and how to run it again. Only checks of steps that an oracle answers are run.
+/// called, and how to run it again. Only checks of steps in a part with oracles are run.
 pub(crate) fn in_checks<T>(
     challenge: &str,
     names: Vec<String>,
@@ -222,10 +221,10 @@ mod tests {
 
     #[test]
     fn every_step_is_listed_once() {
-        let steps: Vec<&str> = PARTS.iter().flat_map(|part| part.steps).map(|(step, _)| *step).collect();
+        let steps: Vec<&str> = PARTS.iter().flat_map(|part| part.steps).copied().collect();
         for step in &steps {
             assert_eq!(steps.iter().filter(|other| *other == step).count(), 1, "{step}");
         }
-        assert!(PARTS.iter().flat_map(|part| part.steps).all(|(_, oracles)| oracles.len() <= MOST));
+        assert!(PARTS.iter().all(|part| part.oracles.len() <= MOST));
     }
 }

@@ -64,8 +64,7 @@ fn guards_draw_sizes_and_report_them() {
     let detail = |seed: &str| {
         let caller = "asks the oracle for small weights";
         let card = own(OWN, caller, &["test", "nf4", "--case", "guard", "--json", "--seed", seed]).card();
-        let guard = card.guards.iter().find(|guard| guard.tripped).expect("it trips").detail.clone();
-        guard
+        card.guards.iter().find(|guard| guard.tripped).expect("it trips").detail.clone()
     };
     let [first, again, other] = ["0x7", "0x7", "0x8"].map(detail);
     assert_eq!(first, again);
@@ -193,7 +192,9 @@ const MAY_BE_CALLED: &[(&str, &[&str])] = &[
 fn every_oracle_counts_its_calls() {
     let room = workbook().join("reference/src");
     let mut files: Vec<PathBuf> = FILES.iter().map(|file| room.join(file)).collect();
-    FOLDERS.iter().for_each(|folder| collect(&room.join(folder), &mut files));
+    for folder in FOLDERS {
+        collect(&room.join(folder), &mut files);
+    }
     let allowed: BTreeMap<&str, &[&str]> = MAY_BE_CALLED.iter().copied().collect();
     let mut missing = Vec::new();
     for path in files {
