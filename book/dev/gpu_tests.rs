@@ -68,7 +68,7 @@ fn is_packed(path: &Path) -> bool {
     if is_test { name(path).starts_with("workbook-") } else { PROGRAMS.contains(&name(path)) }
 }
 
-/// Where a program lies below `target/release`, so that tests find each other's programs.
+/// The path of a program below `target/release`, where the tests look for it.
 fn place_of(program: &Path) -> PathBuf {
     let name = name(program);
     if name.starts_with("workbook-") { Path::new("deps").join(name) } else { name.into() }
