@@ -23,8 +23,11 @@ pub(crate) fn warn_of_unused(name: &str, model: &Llama) {
     let shown = unused.len().min(MOST_NAMES);
     let more =
         if unused.len() > shown { format!(" and {} more", unused.len() - shown) } else { String::new() };
-    let biases =
-        if unused.iter().any(|name| name.ends_with(".bias")) { ", which has no biases," } else { "" };
+    let biases = if unused.iter().any(|name| name.rsplit('.').next() == Some("bias")) {
+        ", which has no biases,"
+    } else {
+        ""
+    };
     let names = unused[..shown].join(", ");
     warn(&format!(
         "{name}: left out, since the model of its config.json{biases} has no such tensor: {names}{more}"

@@ -298,6 +298,18 @@ fn nearest(key: &str) -> Vec<&'static str> {
     names.collect()
 }
 
+/// The parser's message, with the bounds of whole numbers where one is beyond them.
+fn unparsed(error: &toml::de::Error) -> String {
+    let message = error.to_string().trim_end().to_owned();
+    let is_beyond =
+        ["u64 value was too large", "integer"].iter().any(|words| error.message().contains(words));
+    if is_beyond {
+        format!("{message}; expected a whole number from {} to {}", i64::MIN, i64::MAX)
+    } else {
+        message
+    }
+}
+
 /// The value of a setting of the command line: TOML, or else a text.
 fn setting(text: &str) -> Result<Value, String> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text).replace('_', "");
@@ -318,7 +330,7 @@ impl Config {
         let text = crate::files::read_text(path).map_err(Failure::usage)?;
         let text = text.ok_or_else(|| named("there is no such file".to_owned()))?;
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            named(yaml::expected(path, &text).unwrap_or_else(|| error.to_string().trim_end().to_owned()))
+            named(yaml::expected(path, &text).unwrap_or_else(|| unparsed(&error)))
         })?;
         let mut config = Self::default();
         let mut faults: Vec<String> =

@@ -143,7 +143,9 @@ impl Output {
             match whole(&path, step) {
                 Ok(state) => {
                     let instead = format!("; the run resumes from checkpoint-{step}");
-                    damaged.iter().for_each(|damage| warn(&format!("{damage}{instead}")));
+                    for damage in &damaged {
+                        warn(&format!("{damage}{instead}"));
+                    }
                     let saved = read(&path, &state, config, model).map(Some);
                     return saved.map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())));
                 }
@@ -174,15 +176,15 @@ impl Output {
                 self.join("adapter").display().to_string()
             )));
         }
-        let mut message = format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
+        let message = format!("{folder}: found no checkpoint to resume from; the run begins at step 1");
         let path = self.join(METRICS);
-        if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
-            let names = (1_u64..).map(|number| format!("metrics-{number}.jsonl"));
-            let kept = names.map(|name| self.join(&name)).find(|kept| !kept.exists()).unwrap_or_default();
-            fs::rename(&path, &kept).map_err(|error| Failure::fault(&kept, error))?;
-            message += &format!("; the metrics that were there are in {}", kept.display());
+        if !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            return Ok(message);
         }
-        Ok(message)
+        let names = (1_u64..).map(|number| format!("metrics-{number}.jsonl"));
+        let kept = names.map(|name| self.join(&name)).find(|kept| !kept.exists()).unwrap_or_default();
+        fs::rename(&path, &kept).map_err(|error| Failure::fault(&kept, error))?;
+        Ok(format!("{message}; the metrics that were there are in {}", kept.display()))
     }
 
     /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. Every rank calls this, with the

@@ -28,6 +28,7 @@ use evidence::facts;
 use super::part;
 use crate::gather::{Child, Effort, Item};
 use crate::random::Random;
+use crate::step_under_test::EVERY;
 use crate::table::{self, Measured, Rows};
 use step_under_test::StepUnderTest;
 
@@ -98,7 +99,7 @@ fn items(_: &Effort) -> Vec<Item> {
 /// Does one item.
 fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
     let seed = child.request.effort.seed;
-    let steps = || Steps::from(Arc::clone(attempt));
+    let steps = || Steps::new(StepUnderTest::new(EVERY, attempt, &Arc::default()));
     let guard = |guard: &str| guards::run(guard, &steps(), seed);
     let number = |child: &mut Child| table::measured(&MEASURED, name).map(|run| run(child, &steps()));
     part::work(child, name, || check(name, attempt, seed), guard, number);

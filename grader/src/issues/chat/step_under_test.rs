@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::calls::call;
 use crate::gather::Asked;
 use crate::oracles;
-use crate::step_under_test::counted;
+use crate::step_under_test::{EVERY, counted};
 
-/// The attempt's step of that name; all others are the solution's.
+/// The attempt's step of that name, or every step; all others are the solution's.
 pub(super) struct StepUnderTest {
     step: String,
     attempt: Arc<dyn Chat>,
@@ -29,12 +29,12 @@ impl StepUnderTest {
     }
 
     fn of<T>(&self, step: &str, run: impl FnOnce(&dyn Chat) -> T) -> T {
-        if self.step != step {
+        if self.step != EVERY && self.step != step {
             return run(&Solution);
         }
-        let shown = || format!("in {step}; `replay` shows the calls");
-        let own = || run(self.attempt.as_ref());
-        counted(solution_calls, &self.asked, || oracles::during(step, shown, own))
+        let shown = || "`replay` shows the calls of a check".to_owned();
+        let own = || oracles::during(step, shown, || run(self.attempt.as_ref()));
+        if self.step == EVERY { own() } else { counted(solution_calls, &self.asked, own) }
     }
 }
 
