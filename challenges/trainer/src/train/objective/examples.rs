@@ -51,11 +51,14 @@ impl Encoder<'_> {
         config: &Config,
         most: Option<usize>,
     ) -> Result<Dataset, Failure> {
-        self.read(file, |data, object| match goal {
-            Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
-            Goal::Kto(_) => self.judged(data, &object, most),
-            Goal::Grpo(grpo) if config.reward_program.is_some() => self.alone(data, object),
-            Goal::Grpo(grpo) => self.logged(data, &object, grpo, config),
+        self.read(file, |data, object| {
+            self.check_images(&object)?;
+            match goal {
+                Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
+                Goal::Kto(_) => self.judged(data, &object, most),
+                Goal::Grpo(grpo) if config.reward_program.is_some() => self.alone(data, object),
+                Goal::Grpo(grpo) => self.logged(data, &object, grpo, config),
+            }
         })
     }
 
