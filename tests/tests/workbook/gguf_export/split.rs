@@ -82,7 +82,7 @@ fn a_missing_part_is_named() {
 }
 
 #[test]
-fn a_part_of_another_model_is_named() {
+fn a_foreign_part_is_refused() {
     let set = |number: usize, key: &'static str, value: Value| {
         parts(2, move |own, keys| {
             if own == number {
