@@ -85,7 +85,8 @@ pub(crate) fn name_file(model: &str, failure: Failure) -> Failure {
 fn unpacked(path: &Path, only_ids: bool) -> Result<PathBuf, Failure> {
     let file = Gguf::open(path).map_err(Failure::usage)?;
     let keys = Keys(&file);
-    let files = if only_ids && keys.are_missing() { keys.ends_alone() } else { keys.files() };
+    let has_tokens = keys.get("tokens").is_some();
+    let files = if only_ids && !has_tokens { keys.ends_alone() } else { keys.files() };
     let files = files.map_err(|why| Failure::Usage(format!("{}: {why}", path.display())))?;
     let mut digest = Sha256::new();
     for (name, text) in &files {

@@ -10,7 +10,6 @@
 
 use std::env;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Error;
@@ -24,8 +23,10 @@ pub fn find(model: &str) -> Result<PathBuf, Error> {
     if path.is_dir() {
         return Ok(model.into());
     }
-    if is_gguf(path) && !path.exists() {
-        return Err(Error::Open { source: io::ErrorKind::NotFound.into() }.at(path));
+    if is_gguf(path)
+        && let Err(source) = fs::metadata(path)
+    {
+        return Err(Error::Open { source }.at(path));
     }
     find_in(&cache(), model)
 }

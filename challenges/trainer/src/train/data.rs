@@ -262,13 +262,11 @@ impl<'i> Encoder<'i> {
     /// Fails at the first line that is no row, with its number.
     pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
         self.read(file, |data, object| {
+            self.check_images(&object)?;
             let mut row = self.row(&object)?;
-            match self.images {
-                Some(images) => {
-                    row = images.expanded(row, &object, file.parent().unwrap_or(Path::new("")))?;
-                    images.check_whole(&row, most)?;
-                }
-                None => image_files::check_none(&object)?,
+            if let Some(images) = self.images {
+                row = images.expanded(row, &object, file.parent().unwrap_or(Path::new("")))?;
+                images.check_whole(&row, most)?;
             }
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
             self.labels.iter().for_each(|labels| row.answer_from(labels.pad));
@@ -279,6 +277,11 @@ impl<'i> Encoder<'i> {
             }
             Ok(())
         })
+    }
+
+    /// Checks that a line has no images, if the model reads only texts.
+    pub(super) fn check_images(&self, object: &Map<String, Json>) -> Result<(), String> {
+        if self.images.is_some() { Ok(()) } else { image_files::check_none(object) }
     }
 
     /// Every line of a file, added to the data.

@@ -246,7 +246,7 @@ impl fmt::Display for Problem {
             }
             Problem::MissingPart { part, count } => write!(
                 f,
-                "part {part} of {count} of a split model: there is no such file; put it into the folder of the first \
+                "part {part} of {count} of a split model: the file is missing; put it into the folder of the first \
                  part"
             ),
             Problem::Split { key, got, need } => write!(f, "key `{key}`: expected {need}, found {got}"),

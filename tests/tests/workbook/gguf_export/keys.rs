@@ -70,7 +70,7 @@ fn a_factor_without_a_type_is_linear() {
 }
 
 #[test]
-fn a_factor_multiplies_those_of_frequencies() {
+fn both_kinds_of_factors_multiply() {
     let bytes = |factor: Option<f32>| {
         let tensor = Content { name: "rope_freqs.weight".into(), ty: TensorType::F32, sizes: vec![2] };
         let bytes = changed(|keys, tensors| {

@@ -75,14 +75,14 @@ fn a_missing_part_is_named() {
     let [first, second] = [0, 1].map(|number| part(folder.path(), number, 3));
     refused(&second, "it is part 2 of 3 of a split model: give the first part, `tiny-00001-of-00003.gguf`");
     fs::remove_file(part(folder.path(), 2, 3)).expect("it can be removed");
-    refused(&first, "tiny-00003-of-00003.gguf`: part 3 of 3 of a split model: there is no such file");
+    refused(&first, "tiny-00003-of-00003.gguf`: part 3 of 3 of a split model: the file is missing");
     let renamed = folder.path().join("renamed.gguf");
     fs::rename(&first, &renamed).expect("it can be renamed");
     refused(&renamed, "expected a name that ends with `-00001-of-00003.gguf`");
 }
 
 #[test]
-fn a_part_of_another_model_is_named() {
+fn a_foreign_part_is_refused() {
     let set = |number: usize, key: &'static str, value: Value| {
         parts(2, move |own, keys| {
             if own == number {

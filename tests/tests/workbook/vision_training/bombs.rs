@@ -6,7 +6,7 @@ use super::*;
 const BOMB: usize = 256 << 20;
 const MORE: f64 = 48.0 * (1 << 20) as f64;
 
-/// So many zeros, compressed.
+/// Compresses [`BOMB`] zeros.
 fn compressed() -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     let zeros = vec![0; 1 << 20];
@@ -23,7 +23,7 @@ fn chunk(name: &[u8], data: &[u8]) -> Vec<u8> {
     [&(data.len() as u32).to_be_bytes(), name, data, &crc.sum().to_be_bytes()].concat()
 }
 
-/// A PNG with chunks behind its header.
+/// A PNG with chunks after its header.
 fn with(image: &Image, chunks: &[u8]) -> Vec<u8> {
     const HEADER: usize = 8 + 12 + 13;
     let plain = png(image);

@@ -53,7 +53,7 @@ fn images_stand_in_messages_too() {
 }
 
 #[test]
-fn images_that_lead_to_no_file_are_named() {
+fn images_without_a_file_are_refused() {
     let Some(setting) = Setting::find() else { return };
     let address = "https://example.org/a.png";
     let bare = || json!({"type": "image"});

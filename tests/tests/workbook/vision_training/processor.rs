@@ -153,7 +153,7 @@ fn supported_fields_of_an_image_processor() {
     };
     let area = |least, most| Rule::Area { factor: 28, least, most };
     assert_eq!(rule(&whole), area(3136, 12544));
-    // a size of its own wins, as in the library
+    // max_pixels wins over size, as in the library
     assert_eq!(
         rule(&json!({"max_pixels": 50176, "size": {"shortest_edge": 784, "longest_edge": 12544}})),
         area(784, 50176)

@@ -57,6 +57,7 @@ impl Encoder<'_> {
         let stops = if is_logged { self.needed_stops(config)? } else { Vec::new() };
         self.read(file, |data, object| {
             no_conversations(&object)?;
+            self.check_images(&object)?;
             match goal {
                 Goal::Dpo(_) | Goal::Orpo(_) | Goal::Simpo(..) => self.pair(data, &object, most),
                 Goal::Kto(_) => self.judged(data, &object, most),
