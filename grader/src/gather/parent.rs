@@ -29,8 +29,8 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// A guard that looks at several places is one guard: it tripped if it tripped anywhere, and ran if it ran
-    /// everywhere.
+    /// A guard that looks at several places is one guard: it tripped if it tripped anywhere, and ran if it tripped
+    /// or ran everywhere.
     pub(super) fn add(&mut self, guard: Guard) {
         match self.guards.iter_mut().find(|known| known.name == guard.name) {
             None => self.guards.push(guard),

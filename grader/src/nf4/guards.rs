@@ -42,7 +42,7 @@ const GUARDS: [(&str, Guard); 12] = [
 /// Their names.
 pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
-/// Elements of a guard's weight: a few thousand blocks, a ragged tail.
+/// Elements of a guard's weight on a GPU: a few thousand blocks, a ragged tail.
 pub(super) const LEN: usize = 64 * 3000 + 37;
 
 /// Rounds of the guard on oracles: a large weight, then small ones.
@@ -51,7 +51,7 @@ const ROUNDS: usize = 24;
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Nf4, source: Source, seed: u64) -> Verdict {
     let guard = table::find(&GUARDS, name)?;
-    guard(&Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), source, seed })
+    guard(&Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), source, seed, len: drawn_len(seed) })
 }
 
 struct Workbench<'a> {
@@ -59,6 +59,13 @@ struct Workbench<'a> {
     cpu: Cpu,
     source: Source,
     seed: u64,
+    len: usize, // elements of a weight
+}
+
+/// A few thousand blocks and a ragged tail: no size that an attempt could know.
+fn drawn_len(seed: u64) -> usize {
+    let mut random = Random::named(seed, "a guard's weight");
+    64 * (2001 + random.below(1900)) + 1 + random.below(63)
 }
 
 /// Why a guard cannot look.
@@ -67,7 +74,7 @@ pub(super) const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see 
 #[allow(clippy::unnecessary_wraps)] // every guard has one signature, also those that can always run
 impl Workbench<'_> {
     fn weight(&self) -> Quantized {
-        weight(LEN, 64, true, Scale::Plain, self.seed)
+        weight(self.len, 64, true, Scale::Plain, self.seed)
     }
 
     /// Runs the step on a copy, so that what it does to its input changes no later comparison.
@@ -88,7 +95,7 @@ impl Workbench<'_> {
     /// The same storage with other bytes must give other answers.
     fn cached_by_pointer(&self) -> Verdict {
         let mut weight = self.weight();
-        let mut buffer = Buffer::new(OutputDtype::Bf16, LEN, self.seed);
+        let mut buffer = Buffer::new(OutputDtype::Bf16, self.len, self.seed);
         let mut wrong = |weight: &Quantized| {
             let asked = weight.clone();
             self.subject.run(&self.cpu, &weight.view(), buffer.output());
@@ -123,14 +130,15 @@ impl Workbench<'_> {
             }
         }
         let kept = bytes::live().saturating_sub(live);
-        Ok((kept > LEN)
+        Ok((kept > self.len)
             .then(|| format!("{kept} bytes were kept after eight calls: answers are being stored")))
     }
 
     /// The last call does the same work as the first.
     fn cached_by_call_count(&self) -> Verdict {
+        let len = 1 + 64 * (200 + Random::named(self.seed, "call count").below(300));
         for call in 0..24 {
-            let weight = weight(64 * 301 + 1, 64, true, Scale::Plain, self.seed ^ call);
+            let weight = weight(len, 64, true, Scale::Plain, self.seed ^ call);
             let buffer = self.dequantize(&weight, OutputDtype::F16, call);
             if let Some((n, _)) = Self::wrong(&weight, OutputDtype::F16, &buffer) {
                 if call == 0 {
@@ -150,15 +158,15 @@ impl Workbench<'_> {
         let weight = self.weight();
         let (a, b) =
             (self.dequantize(&weight, OutputDtype::Bf16, 3), self.dequantize(&weight, OutputDtype::Bf16, 5));
-        let left = (0..LEN).filter(|e| a.bits(*e) == a.poison() && b.bits(*e) == b.poison()).count();
-        Ok((left > 0).then(|| format!("{left} of {LEN} outputs were never written")))
+        let left = (0..self.len).filter(|e| a.bits(*e) == a.poison() && b.bits(*e) == b.poison()).count();
+        Ok((left > 0).then(|| format!("{left} of {} outputs were never written", self.len)))
     }
 
     /// The weight is borrowed: it comes back as it was.
     fn inputs_modified(&self) -> Verdict {
         let weight = self.weight();
         let before = weight.clone();
-        let mut buffer = Buffer::new(OutputDtype::F16, LEN, 1);
+        let mut buffer = Buffer::new(OutputDtype::F16, self.len, 1);
         self.subject.run(&self.cpu, &weight.view(), buffer.output());
         Ok((weight != before).then(|| format!("the {} changed", changed_part(&weight, &before))))
     }
@@ -167,17 +175,17 @@ impl Workbench<'_> {
     fn constants(&self) -> Verdict {
         let bits = self.dequantize(&self.weight(), OutputDtype::F16, 1).all_bits();
         let constant = bits.iter().all(|other| *other == bits[0]);
-        Ok(constant.then(|| format!("all {LEN} outputs are {}", OutputDtype::F16.value(bits[0]))))
+        Ok(constant.then(|| format!("all {} outputs are {}", self.len, OutputDtype::F16.value(bits[0]))))
     }
 
     /// NaN compares unequal to everything: a careless check would let it pass.
     fn wildcard(&self) -> Verdict {
         let buffer = self.dequantize(&self.weight(), OutputDtype::Bf16, 1);
-        let nan = (0..LEN).filter(|e| {
+        let nan = (0..self.len).filter(|e| {
             buffer.bits(*e) != buffer.poison() && OutputDtype::Bf16.value(buffer.bits(*e)).is_nan()
         });
         let nan = nan.count();
-        Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
+        Ok((nan > 0).then(|| format!("{nan} of {} outputs are NaN where every answer is finite", self.len)))
     }
 
     /// What is there when the call returns must be right then, not some time later. How long later may be is no
@@ -185,7 +193,7 @@ impl Workbench<'_> {
     fn late_work(&self) -> Verdict {
         const SAMPLES: usize = 512;
         const ROUNDS: u64 = 8; // a machine that holds up the look at the return may hide one or two
-        let len = 64 * 60_000;
+        let len = 64 * (55_000 + Random::named(self.seed, "late work").below(10_000));
         let every = len / SAMPLES;
         let weight = weight(len, 64, true, Scale::Plain, self.seed);
         let want = dequantize_bits(&weight.view(), OutputDtype::Bf16);
@@ -242,11 +250,12 @@ impl Workbench<'_> {
                 let (got, want) = (dtype.value(buffer.bits(e)), dtype.value(want[e]));
                 (got - want).abs() <= want.abs() * 0.01
             };
-            let wrong = (0..LEN).filter(off).count();
-            if wrong > 0 && (0..LEN).all(near) {
+            let wrong = (0..self.len).filter(off).count();
+            if wrong > 0 && (0..self.len).all(near) {
                 let name = super::dtype_name(dtype);
                 return Ok(Some(format!(
-                    "{wrong} of {LEN} {name} answers are within 1 % of the truth, not equal"
+                    "{wrong} of {} {name} answers are within 1 % of the truth, not equal",
+                    self.len
                 )));
             }
         }
@@ -255,7 +264,7 @@ impl Workbench<'_> {
 
     /// Canaries on both sides, at every alignment.
     fn outside(&self) -> Verdict {
-        for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (LEN, 0)] {
+        for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (self.len, 0)] {
             for dtype in super::DTYPES {
                 let weight = weight(len, 64, true, Scale::Plain, self.seed);
                 let mut buffer = Buffer::shifted(dtype, len, self.seed, shift);
