@@ -8,12 +8,19 @@
 //! Linux counts both to the nanosecond (`getrusage(2)`; `/proc/PID/task/TID/schedstat`, Documentation/scheduler/
 //! sched-stats.rst); a thread that is on a core at that moment is counted up to the last tick of the scheduler, so a
 //! single call says little and a case says enough. On other systems the sign test on speed stands alone.
+//!
+//! Other programs take cores, too. The second number of `schedstat` is how long a thread has waited for a processor. A
+//! round in which a thread waited is disturbed, and the report counts these rounds.
 
 use kernels::Cpu;
+use kernels::cpu::Tick;
 
 /// The share of the others' time above which they were held up. Threads that fall asleep after their work take next to
 /// nothing; those that spin take a whole core, a share of one for each.
 const LIMIT: f64 = 0.25;
+
+/// The share of a call that a thread may wait for a processor before the call is disturbed.
+const WAIT_LIMIT: f64 = 0.1;
 
 /// The processor time of threads that had nothing to do with what was timed.
 #[derive(Debug, Default)]
@@ -21,6 +28,7 @@ pub(super) struct Beside {
     own: Vec<String>, // the counters of the threads that do the work that is timed
     spent_us: f64,
     timed_us: f64,
+    waited: bool, // in some call since that was last asked
 }
 
 impl Beside {
@@ -38,12 +46,33 @@ impl Beside {
     /// What a call answers, and what ran beside it; `micros` is its time.
     pub fn watch<T>(&mut self, call: impl FnOnce() -> T, micros: impl Fn(&T) -> f64) -> T {
         let before = self.others();
-        let answer = call();
+        let answer = self.note_waits(call);
         if let Some((before, after)) = before.zip(self.others()) {
             self.spent_us += after - before;
             self.timed_us += micros(&answer);
         }
         answer
+    }
+
+    /// Runs a call, and notes whether one of the threads that work on it waited for a processor.
+    pub fn note_waits<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let (before, begin) = (self.waits(), Tick::now());
+        let answer = call();
+        let (limit, after) = (WAIT_LIMIT * begin.micros(), self.waits());
+        self.waited |= before.iter().zip(&after).any(|(before, after)| (after - before) / 1e3 > limit);
+        answer
+    }
+
+    /// Whether a thread waited for a processor in a call since the last question; `None` where the system does not report
+    /// it.
+    pub fn take_waited(&mut self) -> Option<bool> {
+        let waited = std::mem::take(&mut self.waited);
+        (!self.waits().is_empty()).then_some(waited)
+    }
+
+    /// Nanoseconds that each thread has waited for a processor so far; empty where the system does not report it.
+    fn waits(&self) -> Vec<f64> {
+        self.own.iter().filter_map(|counter| nanoseconds(counter, 1)).collect()
     }
 
     /// Why times are no comparison, if they are none.
@@ -62,14 +91,14 @@ impl Beside {
 
     /// Microseconds of all other threads so far, those that ended included; `None` where the system does not tell.
     fn others(&self) -> Option<f64> {
-        let own = self.own.iter().map(|counter| nanoseconds(counter)).sum::<Option<f64>>()?;
+        let own = self.own.iter().map(|counter| nanoseconds(counter, 0)).sum::<Option<f64>>()?;
         Some(process_us()? - own / 1e3)
     }
 }
 
-/// A thread's time on a processor: the first number of its counters.
-fn nanoseconds(counter: &str) -> Option<f64> {
-    std::fs::read_to_string(counter).ok()?.split_whitespace().next()?.parse().ok()
+/// Reads one of a thread's counters: number 0 is its time on a processor, number 1 its wait for one.
+fn nanoseconds(counters: &str, number: usize) -> Option<f64> {
+    std::fs::read_to_string(counters).ok()?.split_whitespace().nth(number)?.parse().ok()
 }
 
 #[cfg(unix)]
@@ -92,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_others_time_is_too_much() {
-        let describe = |spent_us: f64, timed_us: f64| Beside { own: vec![], spent_us, timed_us }.fault();
+        let describe =
+            |spent_us: f64, timed_us: f64| Beside { spent_us, timed_us, ..Beside::default() }.fault();
         assert_eq!((describe(0.0, 0.0), describe(249.0, 1000.0), describe(-9.0, 1000.0)), (None, None, None));
         assert!(describe(251.0, 1000.0).is_some_and(|message| message.contains("for 251 us while")));
     }
