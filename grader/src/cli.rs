@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use kernels::Vector;
 
 use crate::course::Course;
 use crate::courses::Supplied;
@@ -159,6 +160,7 @@ fn end_after(limit: Duration) {
 }
 
 fn dispatch(own: &Supplied, command: Command) -> Result<u8, Failure> {
+    Vector::limit().map_err(Failure::Usage)?;
     let Command { verb, options } = command;
     match verb {
         Some(Verb::Score { challenges }) => {

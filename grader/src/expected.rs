@@ -66,10 +66,15 @@ fn up_to(widest: Vector) -> &'static [Vector] {
 
 /// The vector unit that a report names, if its processor can have it.
 pub(crate) fn widest(machine: &Machine) -> Option<Vector> {
+    unit(machine, &machine.vector)
+}
+
+/// The unit of that name, if a report's processor can have it.
+pub(crate) fn unit(machine: &Machine, name: &str) -> Option<Vector> {
     let units: &[Vector] = match machine.arch.as_str() {
         "x86_64" => &[Vector::Portable, Vector::Avx2, Vector::Avx512],
         "aarch64" => &[Vector::Portable, Vector::Neon],
         _ => &[Vector::Portable],
     };
-    units.iter().find(|unit| unit.to_string() == machine.vector).copied()
+    units.iter().find(|unit| unit.to_string() == name).copied()
 }

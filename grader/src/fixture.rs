@@ -310,6 +310,7 @@ fn machine() -> Machine {
         cpu: "Fixture CPU (made up)".into(),
         cores: 2,
         vector: "AVX-512".into(),
+        widest: None,
         cache_bytes: 33 << 20,
         memory_bytes: 8 << 30,
         os: "linux".into(),

@@ -546,10 +546,12 @@ fn gpu(plan: &Plan) -> Option<String> {
 /// This machine, as a report names it.
 pub(crate) fn machine() -> Machine {
     let host = cpu::host();
+    let own = Vector::of_machine().into_iter().max().filter(|own| *own != Vector::widest());
     Machine {
         cpu: host.cpu,
         cores: host.cores,
         vector: Vector::widest().to_string(),
+        widest: own.map(|own| own.to_string()),
         cache_bytes: host.cache_bytes,
         memory_bytes: host.memory_bytes,
         gpu: None,

@@ -44,6 +44,9 @@ pub struct Machine {
     pub cores: usize,
     /// Widest vector unit used: `AVX-512`, `AVX2`, `NEON` or `portable`.
     pub vector: String,
+    /// The processor's own widest unit, where the variable `WARPBOOK_VECTOR` held the run to `vector`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widest: Option<String>,
     /// Last-level cache in bytes, as the system reports it (0: unknown).
     pub cache_bytes: u64,
     /// Main memory in bytes (0: unknown).

@@ -58,7 +58,8 @@ fn bounded(card: &Scorecard) -> Result<(), String> {
     few("challenges", card.challenges.len())?;
     few("guards", card.guards.len())?;
     let machine = &card.machine;
-    let optional = [&machine.gpu, &machine.wine].map(|text| text.as_deref().unwrap_or_default());
+    let optional =
+        [&machine.gpu, &machine.wine, &machine.widest].map(|text| text.as_deref().unwrap_or_default());
     let heads = [&card.warpbook, &card.attempt, &card.seed, &machine.cpu, &machine.vector, &machine.os];
     for text in heads.into_iter().chain([&machine.arch, &machine.date]).map(String::as_str).chain(optional) {
         short(text)?;

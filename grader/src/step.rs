@@ -10,9 +10,8 @@
 //! because the processor finds them; only the encoding's head has to be read, not the whole instruction.
 //!
 //! A small call on one thread can be told from a timed one. So a call as it is timed, on all threads, is looked at
-//! as well: too long to be stepped through, it is stopped at moments that nobody could foresee, one of the threads
-//! that are at work is stepped for a while as the others stand still, and what it wrote meanwhile is counted in the
-//! output itself.
+//! as well. It is too long to be stepped through, so the parent stops it at an unforeseeable place, steps a thread that is
+//! at work for a while as the others stand still, and counts in the output itself what the thread wrote meanwhile.
 //!
 //! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, sections 2.3 (VEX) and
 //! 2.7 (EVEX); ptrace(2).
@@ -32,6 +31,15 @@ pub(crate) struct Seen {
     pub unfenced: u64,
 }
 
+/// The counts of a call that was followed step by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Followed {
+    /// The counts.
+    pub seen: Seen,
+    /// Whether that is the whole call. Following it is given up after a time, and after many instructions.
+    pub to_the_end: bool,
+}
+
 /// What was counted of calls as they are timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AsTimed {
@@ -47,11 +55,11 @@ pub(crate) const AS_TIMED: &str = "as-timed";
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod stepper {
-    use super::{AsTimed, Seen};
+    use super::{AsTimed, Followed};
 
     const ELSEWHERE: &str = "single-stepping an attempt needs Linux on x86-64";
 
-    pub(crate) fn watch(_: &str, _: &str) -> Result<Seen, String> {
+    pub(crate) fn watch(_: &str, _: &str) -> Result<Followed, String> {
         Err(ELSEWHERE.into())
     }
 
@@ -77,19 +85,23 @@ mod stepper {
     use std::collections::HashMap;
     use std::ops::Range;
     use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use nix::sys::ptrace;
     use nix::sys::signal::{Signal, raise};
     use nix::sys::wait::{WaitStatus, waitpid};
     use nix::unistd::Pid;
 
-    use super::{Instruction, STEP_FLAG, Seen, classify};
+    use super::{Followed, Instruction, STEP_FLAG, Seen, classify};
 
     /// Steps after which a call is given up: a hundred times what a plain loop needs.
     const MOST_STEPS: u64 = 5_000_000;
 
+    /// How long a call is followed at most: on a busy machine each step waits for a processor.
+    const WITHIN: Duration = Duration::from_secs(60);
+
     /// Steps through a call of the attempt that this program would work on as a child.
-    pub(crate) fn watch(challenge: &str, source: &str) -> Result<Seen, String> {
+    pub(crate) fn watch(challenge: &str, source: &str) -> Result<Followed, String> {
         let program =
             std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
         let mut command = Command::new(&program);
@@ -111,18 +123,21 @@ mod stepper {
         raise(Signal::SIGSTOP).map_err(|error| error.to_string())
     }
 
-    fn follow(child: &Child) -> Result<Seen, String> {
+    fn follow(child: &Child) -> Result<Followed, String> {
         let pid = Pid::from_raw(child.id().cast_signed());
         first_stop(pid)?;
         let text = program_text(child.id())?;
         let mut known: HashMap<u64, Instruction> = HashMap::new();
         let mut seen = Seen::default();
-        let mut pass_on = None;
-        for _ in 0..MOST_STEPS {
+        let (mut pass_on, begin) = (None, Instant::now());
+        for step in 0..MOST_STEPS {
+            if step % 1024 == 0 && begin.elapsed() > WITHIN {
+                break;
+            }
             ptrace::step(pid, pass_on.take()).map_err(traced)?;
             match waitpid(pid, None).map_err(traced)? {
                 WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
-                WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(seen),
+                WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(Followed { seen, to_the_end: true }),
                 WaitStatus::Stopped(_, other) => pass_on = Some(other),
                 other => return Err(format!("the watched call did not return: {other:?}")),
             }
@@ -135,7 +150,7 @@ mod stepper {
                 seen.count(instruction);
             }
         }
-        Err(format!("the watched call took more than {MOST_STEPS} instructions"))
+        Ok(Followed { seen, to_the_end: false })
     }
 
     pub(super) fn traced(error: nix::Error) -> String {
@@ -175,6 +190,8 @@ mod stepper {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod sampled;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod writes;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use sampled::{announce, mark, watch_as_timed};

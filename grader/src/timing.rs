@@ -7,7 +7,8 @@
 //! 95 % interval clears it, unmet when the whole interval misses it, and otherwise inconclusive, which is scored as
 //! unmet with the reason.
 //!
-//! How many rounds are taken is set before the first one ([`Plan`]), and no look at a ratio ends them. Rounds until the
+//! The number of rounds is set before the first one ([`Plan`]), and no look at a ratio ends them. A round in which a
+//! thread waited for a processor says less, so one more is taken for it. Rounds until the
 //! interval is clear of a threshold would be optional stopping: each look is another chance to be clear by accident.
 //! With a fixed number, a ratio that lies on the threshold is called met in at most 2.5 % of runs, the share that a
 //! two-sided 95 % interval leaves on one side; the tests hold that by simulation. Few rounds make a plain percentile
@@ -45,6 +46,8 @@ pub struct Plan {
     most: usize,
     /// How long more than the fewest rounds may take.
     pub budget: Duration,
+    /// Whether more rounds make up for those in which a thread waited for a processor.
+    makes_up: bool,
 }
 
 impl Plan {
@@ -52,15 +55,24 @@ impl Plan {
     /// asked for, two a round.
     pub fn new(quick: bool, pairs: Option<usize>, budget: Duration) -> Self {
         match pairs.map(|pairs| pairs.div_ceil(2).max(1)) {
-            Some(rounds) => Self { fewest: rounds, most: rounds, budget: Duration::ZERO },
-            None if quick => Self { fewest: FEWEST_ROUNDS, most: FEWEST_ROUNDS, budget: Duration::ZERO },
-            None => Self { fewest: FEWEST_ROUNDS, most: MOST_ROUNDS, budget },
+            Some(rounds) => Self { fewest: rounds, most: rounds, budget: Duration::ZERO, makes_up: false },
+            None => {
+                let (most, budget) =
+                    if quick { (FEWEST_ROUNDS, Duration::ZERO) } else { (MOST_ROUNDS, budget) };
+                Self { fewest: FEWEST_ROUNDS, most, budget, makes_up: true }
+            }
         }
     }
 
     /// Whether so many rounds, which took so long, are all.
     pub fn is_over(&self, rounds: usize, spent: Duration) -> bool {
         rounds >= self.most || (rounds >= self.fewest && spent >= self.budget)
+    }
+
+    /// Returns whether there are enough rounds for the disturbed ones: one more for each of them, up to twice as many as
+    /// were `planned`. A wait for a processor says nothing about a ratio, so this never stops at a good one.
+    pub fn is_made_up(&self, planned: usize, rounds: usize, disturbed: usize) -> bool {
+        !self.makes_up || rounds >= planned + disturbed.min(2 * planned)
     }
 }
 
@@ -483,6 +495,9 @@ mod tests {
         assert!(!full.is_over(7, 99 * second) && full.is_over(8, 8 * second));
         assert!(!full.is_over(23, 7 * second) && full.is_over(24, second));
         assert!(!plan(true, None).is_over(7, 99 * second) && plan(true, None).is_over(8, Duration::ZERO));
+        assert!(full.is_made_up(24, 24, 0) && !full.is_made_up(24, 24, 1) && full.is_made_up(24, 72, 72));
+        assert!(full.is_made_up(10, 10, 0) && !full.is_made_up(10, 12, 3) && full.is_made_up(10, 13, 3));
+        assert!(plan(true, None).is_made_up(8, 24, 24) && plan(true, Some(5)).is_made_up(3, 3, 3));
         assert!(
             !plan(false, Some(5)).is_over(2, 99 * second) && plan(true, Some(5)).is_over(3, Duration::ZERO)
         );

@@ -1,18 +1,23 @@
 """Times bitsandbytes' own CPU entry points on the shapes of challenge A: the peer that the baseline stands for.
 
-    python3 tests/peers/nf4_cpu.py PATH/libbitsandbytes_cpu.so [THREADS]
+    python3 tests/peers/nf4_cpu.py PATH/libbitsandbytes_cpu.so [THREADS] [--without-avx-512]
 
 The library is the one inside the bitsandbytes wheel (0.50.x; unpack it, nothing else is needed). The calls go
 round over several matrices, and no page is touched for the first time inside a timed call. Prints the medians
 of the 8-bit pass, the 4-bit pass and both in milliseconds; the offset, which the library adds in a pass of its
 own, is not in it. Run `cargo grader bench nf4 --attempt solution` beside it and compare with the column
 "baseline".
+
+The library has vector code for AVX-512 and scalar code for everything else. `--without-avx-512` has it take the
+scalar code on a machine with AVX-512, by the answers that it keeps about the processor (found with `nm`); beside it
+belongs `WARPBOOK_VECTOR=avx2 cargo grader bench nf4 --attempt solution`.
 """
 
 import array
 import ctypes
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -59,12 +64,29 @@ def measure(library, rows, columns, dtype):
     return [statistics.median(column) for column in zip(*times[sets:])]
 
 
+def take_scalar_code(path):
+    """Answers for the library, before it asks: the processor has no AVX-512."""
+    with open("/proc/self/maps") as maps:
+        base = min(int(line.split("-")[0], 16) for line in maps if line.rstrip().endswith(os.path.realpath(path)))
+    symbols = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+    for line in symbols.splitlines():
+        address, _, name = line.rpartition(" ")
+        if "supported_avx512" in name:
+            is_asked = name.startswith("_ZGV")  # whether the answer is there, or the answer
+            ctypes.c_ubyte.from_address(base + int(address.split()[0], 16)).value = is_asked
+
+
 def main():
-    if len(sys.argv) < 2:
+    flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    arguments = [argument for argument in sys.argv[1:] if argument not in flags]
+    if not arguments or flags not in ([], ["--without-avx-512"]):
         sys.exit(__doc__)
-    if len(sys.argv) > 2:
-        os.environ["OMP_NUM_THREADS"] = sys.argv[2]
-    library = ctypes.CDLL(sys.argv[1])
+    if len(arguments) > 1:
+        os.environ["OMP_NUM_THREADS"] = arguments[1]
+    library = ctypes.CDLL(arguments[0])
+    if flags:
+        take_scalar_code(arguments[0])
+    print("AVX-512:", "used" if library.has_avx512f_cpu() else "not used")
     print(f"{'shape':<20} {'8-bit':>8} {'4-bit':>8} {'both':>8}   ms, median of {CALLS}")
     for rows, columns, dtype in SHAPES:
         eight, four, both = measure(library, rows, columns, dtype)

@@ -113,10 +113,21 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
     todo!("A.6: the loop with AVX2: 32 outputs by two byte shuffles, two streaming stores")
 }
 
+// step A.6: a block's 16 products to two tables: the results' low bytes, and their high ones
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn table_avx2(
+    kind: Kind,
+    first8: core::arch::x86_64::__m256,
+    last8: core::arch::x86_64::__m256,
+) -> (core::arch::x86_64::__m256i, core::arch::x86_64::__m256i) {
+    todo!("A.6: a block's 16 products to two tables: the results' low bytes, and their high ones")
+}
+
 // step A.6: 8 floats to bfloat16 bits, nearest even
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64::__m128i {
+fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64::__m256i {
     todo!("A.6: 8 floats to bfloat16 bits, nearest even")
 }
 

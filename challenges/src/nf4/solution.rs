@@ -261,47 +261,49 @@ fn round_to_bf16_avx512(values: core::arch::x86_64::__m512) -> core::arch::x86_6
 }
 
 // why: AVX2 has no permutation of 16-bit lanes, but VPSHUFB looks up 16 bytes at once: once for the results'
-// low bytes, once for their high bytes, and an interleave puts them together. The codes are interleaved the
-// same way first, high nibbles before low ones.
+// low bytes, once for their high bytes, and an interleave puts them together. Shuffle and interleave work within
+// 128-bit halves, so the codes are laid out for that: a first VPSHUFB writes each byte twice, bytes 0 to 3 and 8 to
+// 11 into the lower half, 4 to 7 and 12 to 15 into the upper one. The interleave's low results are then outputs 0
+// to 15 in order, its high ones 16 to 31. Of a byte's two copies the first gives its high nibble and the second its
+// low one, by a shift and a mask of the pair.
+//
+// The processor prefetches lines on its own, but streaming stores keep it busy, so the loop prefetches its codes.
 // step A.6: the loop with AVX2: 32 outputs by two byte shuffles, two streaming stores
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn piece_avx2(piece: Piece<'_>) {
     use core::arch::x86_64::*;
+    const AHEAD: usize = 1024; // bytes between the codes that are asked for and those that are used
     let Piece { weight, kind, block, packed, out } = piece;
     let aligned = out.as_ptr().align_offset(32) == 0;
     // SAFETY: 16 floats.
     let (first8, last8) =
         unsafe { (_mm256_loadu_ps(weight.table.as_ptr()), _mm256_loadu_ps(weight.table.as_ptr().add(8))) };
-    let low_nibble = _mm_set1_epi8(15);
-    let low_byte = _mm_set1_epi16(0xff);
+    let twice = _mm256_set_epi64x(
+        0x0f0f_0e0e_0d0d_0c0c,
+        0x0707_0606_0505_0404,
+        0x0b0b_0a0a_0909_0808,
+        0x0303_0202_0101_0000,
+    ); // (32,) u8: 0 0 1 1 2 2 3 3 8 8 ...
+    let (low_nibble, high_nibble) = (_mm256_set1_epi16(0x000f), _mm256_set1_epi16(0x0f00));
     let lines_log2 = (weight.block_size / 32).trailing_zeros(); // lines of a block
     let (lines, tail) = out.as_chunks_mut::<32>();
     let (mut low, mut high) = (_mm256_setzero_si256(), _mm256_setzero_si256()); // (16,) u8, twice
     for (i, (line, codes)) in lines.iter_mut().zip(packed.as_chunks::<16>().0).enumerate() {
         if i & ((1 << lines_log2) - 1) == 0 {
+            // SAFETY: a hint, which may name any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.as_ptr().wrapping_add(AHEAD).cast()) };
             let scale = _mm256_set1_ps(Solution.absmax(&weight.absmax, block + (i >> lines_log2)));
-            let (a, b) = (_mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
-            let (a, b) = match kind {
-                Kind::F16 => (
-                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a),
-                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(b),
-                ),
-                Kind::Bf16 => (round_to_bf16_avx2(a), round_to_bf16_avx2(b)),
-            }; // (8,) u16 each
-            let lows = _mm_packus_epi16(_mm_and_si128(a, low_byte), _mm_and_si128(b, low_byte));
-            let highs = _mm_packus_epi16(_mm_srli_epi16::<8>(a), _mm_srli_epi16::<8>(b));
-            (low, high) = (_mm256_set_m128i(lows, lows), _mm256_set_m128i(highs, highs));
+            (low, high) = table_avx2(kind, _mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
         }
         // SAFETY: `codes` is 16 bytes.
-        let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
-        let even = _mm_and_si128(_mm_srli_epi16::<4>(bytes), low_nibble);
-        let odd = _mm_and_si128(bytes, low_nibble);
-        let codes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
+        let bytes = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(codes.as_ptr().cast()) });
+        let pairs = _mm256_shuffle_epi8(bytes, twice);
+        let even = _mm256_and_si256(_mm256_srli_epi16::<4>(pairs), low_nibble);
+        let codes = _mm256_or_si256(even, _mm256_and_si256(pairs, high_nibble)); // (32,) u8
         let (lows, highs) = (_mm256_shuffle_epi8(low, codes), _mm256_shuffle_epi8(high, codes));
-        let (a, b) = (_mm256_unpacklo_epi8(lows, highs), _mm256_unpackhi_epi8(lows, highs));
-        let front = _mm256_permute2x128_si256::<0x20>(a, b); // outputs 0 to 15
-        let back = _mm256_permute2x128_si256::<0x31>(a, b); // outputs 16 to 31
+        let front = _mm256_unpacklo_epi8(lows, highs); // outputs 0 to 15
+        let back = _mm256_unpackhi_epi8(lows, highs); // outputs 16 to 31
         let to = line.as_mut_ptr().cast::<__m256i>();
         // SAFETY: `line` is 64 bytes; streaming only where every half line is aligned.
         unsafe {
@@ -325,23 +327,53 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
     });
 }
 
-// why: as with AVX-512, on the bits. Eight 32-bit lanes are packed to eight words; the packing works within
-// 128-bit halves, so the halves' low parts are brought together.
+// why: the results' bytes are brought together by a shuffle within the halves and by a permutation across them. An
+// f16 is two bytes of a word, a bfloat16 the two upper bytes of the f32 that it is rounded in.
+// step A.6: a block's 16 products to two tables: the results' low bytes, and their high ones
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn table_avx2(
+    kind: Kind,
+    first8: core::arch::x86_64::__m256,
+    last8: core::arch::x86_64::__m256,
+) -> (core::arch::x86_64::__m256i, core::arch::x86_64::__m256i) {
+    use core::arch::x86_64::*;
+    match kind {
+        Kind::F16 => {
+            let a = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(first8);
+            let b = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(last8);
+            let apart = _mm_set_epi64x(0x0f0d_0b09_0705_0301, 0x0e0c_0a08_0604_0200);
+            let apart = _mm256_broadcastsi128_si256(apart); // lows of a, highs of a, lows of b, highs of b
+            let bytes = _mm256_shuffle_epi8(_mm256_set_m128i(b, a), apart);
+            (
+                _mm256_permute4x64_epi64::<0b10_00_10_00>(bytes),
+                _mm256_permute4x64_epi64::<0b11_01_11_01>(bytes),
+            )
+        }
+        Kind::Bf16 => {
+            let apart = _mm_set_epi64x(0x0f0b_0703_0f0b_0703, 0x0e0a_0602_0e0a_0602);
+            let apart = _mm256_broadcastsi128_si256(apart); // four lows, twice, and four highs, twice; so each half
+            let a = _mm256_shuffle_epi8(round_to_bf16_avx2(first8), apart);
+            let b = _mm256_shuffle_epi8(round_to_bf16_avx2(last8), apart);
+            let bytes = _mm256_blend_epi32::<0b1010_1010>(a, b); // lows of a, of b, highs of a, of b; so each half
+            let lows = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
+            let highs = _mm256_setr_epi32(2, 6, 3, 7, 2, 6, 3, 7);
+            (_mm256_permutevar8x32_epi32(bytes, lows), _mm256_permutevar8x32_epi32(bytes, highs))
+        }
+    }
+}
+
+// why: as with AVX-512, on the bits; the result stays in the upper half of its lane. Here this is a third of the work
+// on a block, so a NaN is not looked for: table and scales are finite, so a NaN can only come from inf - inf or 0 * inf,
+// and the one that the processor makes then has zeros where the addition could carry.
 // step A.6: 8 floats to bfloat16 bits, nearest even
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64::__m128i {
+fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64::__m256i {
     use core::arch::x86_64::*;
     let bits = _mm256_castps_si256(values);
-    let cut = _mm256_srli_epi32::<16>(bits);
-    let kept = _mm256_and_si256(cut, _mm256_set1_epi32(1));
-    let half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), kept);
-    let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
-    let quiet = _mm256_or_si256(cut, _mm256_set1_epi32(0x40));
-    let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(values, values));
-    let words = _mm256_blendv_epi8(rounded, quiet, nan);
-    let packed = _mm256_packus_epi32(words, words);
-    _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed))
+    let kept = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+    _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), kept))
 }
 
 // why: TBL is Arm's VPSHUFB: 16 bytes looked up at once, so the plan is AVX2's. A pair of vectors goes out by

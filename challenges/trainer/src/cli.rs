@@ -64,6 +64,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return exit_code(0);
         }
     };
+    if let Err(message) = kernels::Vector::limit() {
+        warn(&message);
+        return ExitCode::from(2);
+    }
     let done = match &verb {
         Verb::Template { what } => template::run(&options, what),
         Verb::Generate(what) => generate::run(&options, what),

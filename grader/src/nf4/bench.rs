@@ -9,7 +9,8 @@
 //! everything, and is checked.
 //!
 //! A round times the bound twice, the attempt twice in an order that is drawn, and the baseline beside each
-//! attempt. Every call is prepared and left alike, so that what the machine does beside them hits all alike.
+//! attempt. Every call is prepared and left alike, so that what the machine does meanwhile hits all alike. Rounds in
+//! which a thread waited for a processor are counted, and more rounds make up for them.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits_range};
 
 use super::beside::Beside;
 use super::inputs::{Buffer, Scale, weight};
+use super::waits::Waits;
 use super::{Subject, bench_name};
 use crate::gather::{Child, Source, Unwound};
 use crate::random::{self, Random};
@@ -39,6 +41,9 @@ const DRAWN: usize = 96;
 
 /// The guard that compares each timed call's windows.
 pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
+
+/// The number that counts the rounds of a case in which a thread waited for a processor.
+pub(super) const DISTURBED: &str = "disturbed_rounds";
 
 /// The guard on speed itself.
 pub(crate) const PAST_THE_BOUND: &str = "past the physical bound";
@@ -96,6 +101,8 @@ pub(super) struct Samples {
     pub baseline: Vec<f64>,
     pub attempt: Vec<f64>,
     pub bound: Vec<f64>,
+    /// Rounds in which a thread waited for a processor; `None` where the system does not report it.
+    pub disturbed: Option<usize>,
 }
 
 impl Samples {
@@ -154,7 +161,7 @@ impl<'a> Timed<'a> {
     }
 
     /// The rounds that were planned; and more of them, as long as the patience lasts, while they leave open whether the
-    /// attempt is faster than the bound. Neither looks at the baseline's times.
+    /// attempt is faster than the bound, and for those that were disturbed. Neither looks at the baseline's times.
     ///
     /// With the samples comes what was held up while they were taken, if anything was.
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
@@ -164,33 +171,43 @@ impl<'a> Timed<'a> {
         let begin = Tick::now();
         let mut samples = Samples::default();
         let mut beside = Beside::new(&self.others);
+        let mut waits = Waits::new([&self.cpu, &self.others]);
+        let mut planned = None; // rounds, once they are all taken
         loop {
-            self.round(&mut samples, &mut beside)?;
+            self.round(&mut samples, &mut beside, &mut waits)?;
             let (spent, rounds) = (since(begin), samples.rounds(0.0));
             let patient = spent < plan.budget + PATIENCE;
-            if plan.is_over(rounds.count, spent) && !(patient && rounds.verdict() == Bounded::Open) {
+            if !plan.is_over(rounds.count, spent) {
+                continue;
+            }
+            let (planned, disturbed) = (*planned.get_or_insert(rounds.count), samples.disturbed.unwrap_or(0));
+            let is_made_up = plan.is_made_up(planned, rounds.count, disturbed);
+            if !patient || (is_made_up && rounds.verdict() != Bounded::Open) {
                 return Ok((samples, beside.fault()));
             }
         }
     }
 
     /// Two bounds and two attempts in an order that is drawn; a baseline before the one attempt and after the other.
-    fn round(&mut self, samples: &mut Samples, beside: &mut Beside) -> Result<(), String> {
+    fn round(&mut self, samples: &mut Samples, beside: &mut Beside, waits: &mut Waits) -> Result<(), String> {
         let mut attempts = 0;
         let is_time = |time: &f64| *time;
         for is_attempt in order(&mut self.random) {
             if !is_attempt {
-                samples.bound.push(beside.watch(|| self.time_bound(), is_time));
+                samples.bound.push(waits.note(|| beside.watch(|| self.time_bound(), is_time)));
                 continue;
             }
             if attempts == 0 {
-                samples.baseline.push(beside.watch(|| self.time_baseline(), is_time));
+                samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
             }
-            samples.attempt.push(self.time_attempt()?);
+            samples.attempt.push(waits.note(|| self.time_attempt())?);
             if attempts == 1 {
-                samples.baseline.push(beside.watch(|| self.time_baseline(), is_time));
+                samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
             }
             attempts += 1;
+        }
+        if let Some(waited) = waits.take() {
+            samples.disturbed = Some(samples.disturbed.unwrap_or(0) + usize::from(waited));
         }
         Ok(())
     }
@@ -318,6 +335,9 @@ pub(super) fn report(child: &mut Child, bench: &Bench, samples: &Samples) {
     let (bound, attempt) = (median(&samples.bound), median(&samples.attempt));
     let plain = |value, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     child.measured(&format!("nf4.share_of_bound.{name}"), plain(bound / attempt, "share"));
+    if let Some(disturbed) = samples.disturbed {
+        child.measured(&format!("nf4.{DISTURBED}.{name}"), plain(disturbed as f64, "count"));
+    }
     let rate = total_bytes(bench.rows * bench.columns) / attempt / 1e3;
     child.measured(&format!("nf4.rate.{name}"), plain(rate, "GB/s"));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use challenges::nf4::BENCHES;
 
-use super::bench::Samples;
+use super::bench::{DISTURBED, Samples};
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::figure::number::bytes;
@@ -207,7 +207,8 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
     if let Some(case) = faster_than_the_bound(seen.measurements) {
         return every(unmet(&format!(
             "inconclusive: the machine is busy; {case} is often faster than the bound beside it, not often enough to be \
-             sure"
+             sure{}",
+            disturbed(seen.measurements)
         )));
     }
     let Some(interval) = interval else {
@@ -221,7 +222,8 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
         Verdict::Met => met(&message),
         Verdict::Unmet => unmet(&message),
         Verdict::Inconclusive => {
-            unmet(&format!("inconclusive, the threshold lies inside the interval: {message}"))
+            let disturbed = disturbed(seen.measurements);
+            unmet(&format!("inconclusive, the threshold lies inside the interval: {message}{disturbed}"))
         }
     };
     let mut facts: BTreeMap<_, _> =
@@ -233,6 +235,21 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
     };
     facts.insert("speedup <= 1.00", judge(slower));
     facts
+}
+
+/// Counts the disturbed rounds of the published cases; empty if there are none.
+fn disturbed(measurements: &BTreeMap<String, Measurement>) -> String {
+    let published = || BENCHES.iter().filter(|bench| bench.published).map(bench_name);
+    let number = |case: &String| measurements.get(&format!("nf4.{DISTURBED}.{case}"));
+    let disturbed: f64 = published().filter_map(|case| Some(number(&case)?.value)).sum();
+    let all: usize = published().map(|case| rounds(measurements, &case).count).sum();
+    if disturbed > 0.0 {
+        format!(
+            "; in {disturbed:.0} of {all} rounds a thread waited for a processor that another program had"
+        )
+    } else {
+        String::new()
+    }
 }
 
 /// The case whose rounds neither clear nor refuse the attempt, if any.
@@ -249,7 +266,7 @@ pub(crate) fn rounds(measurements: &BTreeMap<String, Measurement>, case: &str) -
         number.map_or(vec![], |number| number.samples.clone())
     };
     let credit = measurements.get(&format!("nf4.bound_credit.{case}")).map_or(0.0, |credit| credit.value);
-    let samples = Samples { bound: samples("bound"), attempt: samples("attempt"), baseline: vec![] };
+    let samples = Samples { bound: samples("bound"), attempt: samples("attempt"), ..Samples::default() };
     samples.rounds(credit)
 }
 

@@ -10,7 +10,7 @@ use super::{Subject, in_a_graph};
 use crate::gather::{Child, Source};
 use crate::random;
 use crate::scorecard::Measurement;
-use crate::step::{self, AsTimed};
+use crate::step::{self, AsTimed, Followed, Seen};
 
 /// Elements of the weight whose bytes are counted: large enough that a buffer for its scales shows.
 const BYTES_LEN: usize = 4096 * 4096;
@@ -81,7 +81,7 @@ pub(super) fn instructions(child: &mut Child) {
         Source::Solution => "solution",
     };
     match step::watch("nf4", source) {
-        Ok(seen) => {
+        Ok(Followed { seen, to_the_end }) if to_the_end || is_plainly_scalar(&seen) => {
             let count = |value: u64| Measurement {
                 value: value as f64,
                 unit: "count".into(),
@@ -95,9 +95,24 @@ pub(super) fn instructions(child: &mut Child) {
             let bytes = Measurement { unit: "B".into(), ..count(seen.streamed_bytes) };
             child.measured("nf4.streamed_bytes", bytes);
         }
+        Ok(Followed { seen, .. }) => {
+            let far = format!(
+                "the watched call did not come to its end in time: {} instructions were stepped through, {} of them \
+                 vector instructions",
+                seen.instructions, seen.vector
+            );
+            child.unmeasured("nf4.vector_instructions", &far);
+        }
         Err(reason) => child.unmeasured("nf4.vector_instructions", &reason),
     }
     as_timed(child, source);
+}
+
+/// Whether a part of a call says enough: two instructions an element, no streaming store among them, and too few vector
+/// instructions for the blocks.
+fn is_plainly_scalar(seen: &Seen) -> bool {
+    let elements = STEPPED_LEN as u64;
+    seen.instructions >= 2 * elements && seen.streaming == 0 && seen.vector < elements / 64
 }
 
 /// The instructions of calls as they are timed, in samples.

@@ -15,6 +15,7 @@ pub(crate) mod paper;
 
 use std::collections::BTreeSet;
 
+use kernels::cpu::VECTOR_VARIABLE;
 use reference::clean::clean;
 
 use crate::figure::number::{bytes, digits, quantity, ratio};
@@ -291,7 +292,10 @@ pub fn guards(card: &Scorecard) -> String {
 pub fn machine(machine: &Machine) -> String {
     let mut parts = vec![machine.cpu.clone()];
     parts.push(format!("{} {}", machine.cores, if machine.cores == 1 { "core" } else { "cores" }));
-    parts.push(machine.vector.clone());
+    parts.push(match &machine.widest {
+        None => machine.vector.clone(),
+        Some(widest) => format!("{} (limited by {VECTOR_VARIABLE}, {widest} is there)", machine.vector),
+    });
     if machine.cache_bytes > 0 {
         parts.push(format!("{} cache", bytes(machine.cache_bytes as f64)));
     }

@@ -1,4 +1,8 @@
 //! Calls as they are timed, looked at in samples: see the head of [`super`].
+//!
+//! Before a call an element of its results is drawn, and the thread that writes it is stopped there: it is at work, on
+//! a busy machine as on a quiet one. Where the system lends no debug registers, all threads are stopped at moments that
+//! are drawn, again and again until one of them is at work or the call has ended.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -6,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use kernels::cpu::Tick;
 use nix::sys::ptrace;
@@ -14,6 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::stepper::{head, program_text, traced};
+use super::writes::stop_at;
 use super::{AS_TIMED, AsTimed, Instruction, STEP_FLAG, classify};
 use crate::random::{self, Random};
 
@@ -21,10 +27,13 @@ use crate::random::{self, Random};
 const SAMPLES: usize = 24;
 const STEPS: usize = 4096;
 
-/// Calls that are made for them at most: one that ends before its sample begins gives none.
-const CALLS: usize = 400;
+/// How long samples are taken at most: on a busy machine each step waits for a processor.
+const WITHIN: Duration = Duration::from_secs(60);
 
-/// Calls in front of them that tell how long one takes.
+/// Calls without a stop at a write after which moments are drawn instead.
+const IN_VAIN: usize = 8;
+
+/// Calls before the moments, from which the length of a call is known.
 const UNDISTURBED: usize = 5;
 
 /// Looks at calls of the attempt that this program would work on as a child.
@@ -62,6 +71,7 @@ struct Watched {
     known: HashMap<u64, Instruction>,
     random: Random,
     total: AsTimed,
+    watched: Option<u64>, // the address whose write stops a thread
     _stdin: ChildStdin,
 }
 
@@ -99,42 +109,113 @@ impl Watched {
             known: HashMap::new(),
             random: random::unforeseen()?,
             total: AsTimed::default(),
+            watched: None,
             _stdin: stdin,
         })
     }
 
     fn look(mut self) -> Result<AsTimed, String> {
-        let mut shortest = u64::MAX; // ticks of the calls that are not looked at
-        let mut taken = 0;
-        for call in 0..CALLS {
+        let begin = Instant::now();
+        let over = |taken| taken == SAMPLES || begin.elapsed() > WITHIN;
+        let (mut calls, mut taken) = (0, 0);
+        let mut writes_stop = true;
+        while writes_stop && !over(taken) {
             self.until_mark()?;
-            let threads = threads(self.pid)?; // now: a call may be shorter than it takes to list them
+            writes_stop = self.call_stopped_at_a_write(&mut taken)? && (taken > 0 || calls < IN_VAIN);
+            calls += 1;
             ptrace::cont(self.pid, None).map_err(traced)?;
-            let begin = Tick::now();
-            if call < UNDISTURBED {
-                self.until_mark()?;
-                shortest = shortest.min(begin.ticks());
-                ptrace::cont(self.pid, None).map_err(traced)?;
-                continue;
-            }
-            let moment = (self.random.unit() * shortest as f64) as u64;
-            let mut ended = self.marked(|| begin.ticks() >= moment)?;
-            if !ended {
-                ended = self.sample(&threads, &mut taken)?;
-            }
-            if taken == SAMPLES {
-                return Ok(self.total);
-            }
-            if !ended {
-                self.until_mark()?;
+        }
+        let mut shortest = u64::MAX; // ticks of the calls that are not looked at
+        let mut undisturbed = 0;
+        while !over(taken) {
+            self.until_mark()?;
+            if undisturbed < UNDISTURBED {
+                shortest = shortest.min(self.undisturbed_call()?);
+                undisturbed += 1;
+            } else {
+                self.call_stopped_at_moments(shortest, &mut taken)?;
+                calls += 1;
             }
             ptrace::cont(self.pid, None).map_err(traced)?;
         }
-        if taken == 0 {
-            Err(format!("none of {CALLS} calls could be looked at while it ran"))
-        } else {
-            Ok(self.total)
+        match taken {
+            0 => {
+                Err(format!("in none of {calls} calls was a thread seen at work, in {} s", WITHIN.as_secs()))
+            }
+            _ => Ok(self.total),
         }
+    }
+
+    /// One call, from its mark to the next, in which the thread that writes a drawn element is looked at. Returns whether
+    /// the system has lent its debug registers.
+    fn call_stopped_at_a_write(&mut self, taken: &mut usize) -> Result<bool, String> {
+        let eights = (self.output.end - self.output.start) / 8;
+        let address = (self.output.start + 8 * self.random.below(eights as usize) as u64).next_multiple_of(8);
+        self.watched = Some(address);
+        let is_lent = self.stop_all_at(Some(address))?;
+        ptrace::cont(self.pid, None).map_err(traced)?;
+        let Some(thread) = self.until_write()? else {
+            self.stop_all_at(None)?;
+            return Ok(is_lent);
+        };
+        if !self.sample(&threads(self.pid)?, Some(thread), taken)? {
+            self.until_mark()?;
+        }
+        Ok(is_lent)
+    }
+
+    /// Arms or disarms every thread, while the process itself is at a mark. Returns whether the system allows it.
+    fn stop_all_at(&mut self, address: Option<u64>) -> Result<bool, String> {
+        self.watched = address;
+        let mut is_lent = stop_at(self.pid, address).is_ok();
+        for thread in threads(self.pid)?.into_iter().filter(|thread| *thread != self.pid) {
+            let mut stopped = Vec::new();
+            self.interrupt(thread, &mut stopped)?;
+            for (thread, stop) in stopped {
+                is_lent &= stop_at(thread, address).is_ok();
+                if let Stop::Other(signal) = stop {
+                    let_go(thread, signal)?;
+                }
+            }
+        }
+        Ok(is_lent)
+    }
+
+    /// Goes on until a thread has written the watched element; `None` if the process is at its mark before.
+    fn until_write(&mut self) -> Result<Option<Pid>, String> {
+        loop {
+            let status = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL)).map_err(traced)?;
+            if let WaitStatus::Stopped(thread, Signal::SIGTRAP) = status {
+                return Ok(Some(thread));
+            }
+            if self.passed_on(status)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// One call, from its mark to the next: its ticks.
+    fn undisturbed_call(&mut self) -> Result<u64, String> {
+        ptrace::cont(self.pid, None).map_err(traced)?;
+        let begin = Tick::now();
+        self.until_mark()?;
+        Ok(begin.ticks())
+    }
+
+    /// One call, from its mark to the next, stopped until a thread is seen at work.
+    fn call_stopped_at_moments(&mut self, shortest: u64, taken: &mut usize) -> Result<(), String> {
+        let threads = threads(self.pid)?; // now: a call may be shorter than it takes to list them
+        let before = *taken;
+        ptrace::cont(self.pid, None).map_err(traced)?;
+        let begin = Tick::now();
+        let mut ended = false;
+        let mut span = shortest as f64;
+        while !ended && *taken == before {
+            let moment = begin.ticks() + (self.random.unit() * span) as u64;
+            ended = self.marked(|| begin.ticks() >= moment)? || self.sample(&threads, None, taken)?;
+            span = shortest as f64 / 8.0; // from now on in small steps
+        }
+        if ended { Ok(()) } else { self.until_mark() }
     }
 
     /// Goes on until the process stands at a mark.
@@ -164,7 +245,12 @@ impl Watched {
         if let Some((thread, stop)) = self.stop(status)? {
             match stop {
                 Stop::Mark => return Ok(true),
-                Stop::Other(signal) => let_go(thread, signal)?,
+                Stop::Other(signal) => {
+                    if matches!(status, WaitStatus::PtraceEvent(..)) && self.watched.is_some() {
+                        let _ = stop_at(thread, self.watched); // one that the call has started itself
+                    }
+                    let_go(thread, signal)?;
+                }
             }
         }
         Ok(false)
@@ -184,19 +270,26 @@ impl Watched {
         })
     }
 
-    /// Stops every thread, steps one that is in the program's text, and lets all go on. Says whether the call has
-    /// ended by then, with the process at its mark.
-    fn sample(&mut self, known: &[Pid], taken: &mut usize) -> Result<bool, String> {
-        let mut stopped = Vec::new();
-        let workers = known.iter().copied().filter(|thread| *thread != self.pid);
-        workers.chain([self.pid]).try_for_each(|thread| self.interrupt(thread, &mut stopped))?;
+    /// Stops every thread, steps one that is in the program's text, and lets all go on: the one that is stopped already,
+    /// or any. Says whether the call has ended by then, with the process at its mark.
+    fn sample(&mut self, known: &[Pid], at_a_write: Option<Pid>, taken: &mut usize) -> Result<bool, String> {
+        let mut stopped: Vec<_> = at_a_write.map(|thread| (thread, Stop::Other(None))).into_iter().collect();
+        let others = known.iter().copied().filter(|thread| *thread != self.pid).chain([self.pid]);
+        for thread in others.filter(|thread| Some(*thread) != at_a_write) {
+            self.interrupt(thread, &mut stopped)?;
+        }
         for thread in threads(self.pid)? {
             if !known.contains(&thread) {
                 self.interrupt(thread, &mut stopped)?; // one that the call has started itself
             }
         }
+        if self.watched.take().is_some() {
+            stopped.iter().for_each(|(thread, _)| _ = stop_at(*thread, None)); // it may have ended
+        }
         let ended = stopped.iter().any(|(_, stop)| *stop == Stop::Mark);
-        let at_work: Vec<usize> = (0..stopped.len()).filter(|i| self.is_at_work(stopped[*i])).collect();
+        let may_be_looked_at = |i: &usize| at_a_write.is_none_or(|thread| thread == stopped[*i].0);
+        let at_work: Vec<usize> =
+            (0..stopped.len()).filter(|i| may_be_looked_at(i) && self.is_at_work(stopped[*i])).collect();
         if !ended && !at_work.is_empty() {
             let chosen = at_work[self.random.below(at_work.len())];
             let before = self.results()?;

@@ -60,6 +60,7 @@ fn machine(on_a_card: bool) -> Machine {
         cpu: "a made-up processor".into(),
         cores: 2,
         vector: Vector::Avx2.to_string(),
+        widest: None,
         cache_bytes: 32 << 20,
         memory_bytes: 16 << 30,
         gpu: on_a_card.then(|| gpu.into()),

@@ -25,7 +25,7 @@ use reference::clean::clean;
 
 use crate::course::{self, Backend, Course};
 use crate::courses;
-use crate::expected::{Expected, widest};
+use crate::expected::{Expected, unit, widest};
 use crate::rubric::{self, RUBRICS, Rubric};
 use crate::score::Attempt;
 use crate::scorecard::{Basis, Challenge, Check, Guard, Outcome, Scorecard};
@@ -160,6 +160,12 @@ impl Findings {
         if widest(machine).is_none() {
             let units = "a vector unit of that processor";
             self.add(About::Numbers, "machine", &format!("{} on {}", machine.vector, machine.arch), units);
+        }
+        if let Some(own) = &machine.widest
+            && unit(machine, own).is_none_or(|own| Some(own) <= widest(machine))
+        {
+            let found = format!("{} held from {own} on {}", machine.vector, machine.arch);
+            self.add(About::Numbers, "machine", &found, "a wider vector unit of that processor");
         }
         let [gpu, wine] = [&machine.gpu, &machine.wine].map(|text| text.as_deref().unwrap_or_default());
         for text in [&machine.cpu, &machine.os, &machine.arch, &machine.date, gpu, wine] {

@@ -34,7 +34,7 @@ pub use executable::{MOST_KEPT_BYTES, pass_scratch};
 pub use host::{Host, host};
 pub use stream::stream;
 pub use tick::Tick;
-pub use vector::Vector;
+pub use vector::{VECTOR_VARIABLE, Vector};
 
 use scratch::Scratch;
 

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use grader::scorecard::{Check, Outcome, Scorecard};
+use kernels::Vector;
 use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
@@ -252,6 +253,25 @@ fn an_honest_twin_trips_no_guard() {
         assert!(unpassed(&card).is_empty(), "{}: {:?}", twin.name, unpassed(&card).first());
         assert!(!checks(&card).is_empty() && ran.code == 0, "{}: exit code {}", twin.name, ran.code);
     }
+}
+
+/// A step without vector instructions is measured, however long it takes to follow it.
+#[test]
+fn a_scalar_step_is_seen_to_be_scalar() {
+    let watched = ["bench", "nf4", "--quick", "--case", "watch/instructions", "--json", "--seed", "0x1"];
+    let numbers = |twin: &str| {
+        let card = own(OWN, twin, &watched).card();
+        let number = |name: &str| card.challenges[0].measurements.get(name).map(|number| number.value);
+        [number("nf4.vector_instructions"), number("nf4.timed_vector_instructions")]
+    };
+    let honest = numbers("honest");
+    if honest[0].is_none() {
+        return; // this system does not step through programs
+    }
+    let many = |number: Option<f64>| number.is_some_and(|number| number > 64.0);
+    assert!(honest.into_iter().all(many) || Vector::widest() == Vector::Portable, "{honest:?}");
+    let scalar = numbers("works in f64");
+    assert!(scalar.into_iter().all(|number| number.is_some_and(|number| number < 64.0)), "{scalar:?}");
 }
 
 #[test]

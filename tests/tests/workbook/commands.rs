@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use grader::courses::{Origin, solutions};
 use grader::scorecard::{Outcome, Scorecard};
 use grader::stub;
+use kernels::Vector;
+use kernels::cpu::VECTOR_VARIABLE;
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::place::workbook;
-use tests::program::{Ran, checks, run};
+use tests::place::{program, workbook};
+use tests::program::{Ran, checks, finish, run};
 
 const GRADER: &str = env!("CARGO_BIN_EXE_own"); // with nothing to hand in, it is the grader
 
@@ -236,6 +239,43 @@ fn json_is_all_that_json_prints() {
             .collect();
         assert_eq!(names, ["nf4", "fsdp", "graph", "issues", "loss"]);
         assert!(ran.stderr.is_empty(), "{}", ran.stderr);
+    }
+}
+
+/// Runs the grader with a narrower vector unit.
+fn held_to(unit: &str, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(program(Path::new(GRADER)));
+    finish(command.current_dir(workbook()).env(VECTOR_VARIABLE, unit).args(arguments))
+}
+
+#[test]
+fn a_report_names_a_narrower_vector_unit() {
+    let arguments = ["test", "nf4", "--attempt", "solution", "--case", "every-path", "--json"];
+    let ran = held_to("Portable", &arguments);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let card: Scorecard = serde_json::from_str(&ran.stdout).expect("a scorecard");
+    let own = Vector::widest(); // of this process, which nothing holds
+    let widest = (own != Vector::Portable).then(|| own.to_string());
+    assert_eq!((card.machine.vector.as_str(), card.machine.widest), ("portable", widest));
+    let names: Vec<&str> = card.challenges[0].checks.iter().map(|check| check.name.as_str()).collect();
+    assert_eq!(names, ["A.6/every-path-portable"]);
+    let doctor = held_to("portable", &["doctor"]).stdout;
+    assert!(own == Vector::Portable || doctor.contains(VECTOR_VARIABLE), "{doctor}");
+}
+
+#[test]
+fn an_unknown_vector_unit_is_refused() {
+    let trainer = program(Path::new(env!("CARGO_BIN_EXE_own-trainer")));
+    for unit in ["", "avx-1024", "neon and more"] {
+        let ran = held_to(unit, &["list"]);
+        assert_eq!(ran.code, 2, "{unit:?}: {}", ran.stdout);
+        let mut command = Command::new(&trainer);
+        let trainer = finish(command.env(VECTOR_VARIABLE, unit).args(["template", "lint", "no-such-file"]));
+        assert_eq!(trainer.code, 2, "{unit:?}: {}", trainer.stdout);
+        for stderr in [ran.stderr, trainer.stderr] {
+            let expected = format!("{VECTOR_VARIABLE}: expected a vector unit of this machine (portable");
+            assert!(stderr.contains(&expected) && stderr.contains(&format!("found {unit:?}")), "{stderr}");
+        }
     }
 }
 

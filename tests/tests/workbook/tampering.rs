@@ -179,6 +179,7 @@ fn edits() -> Vec<(&'static str, Edit)> {
             card["machine"]["cpu"] = "fast\u{1b}[2J".into();
         }),
         ("the vector unit, to none there is", |card| card["machine"]["vector"] = "AVX-1024".into()),
+        ("the processor's own unit", |card| card["machine"]["widest"] = "portable".into()),
         ("the architecture", |card| card["machine"]["arch"] = "aarch64".into()),
         ("a challenge's points", |card| nf4(card)["points"] = 12.into()),
         ("a challenge's letter", |card| nf4(card)["letter"] = "E".into()),

@@ -397,8 +397,11 @@ mod tests {
     fn the_l2_is_credited_to_the_bound() {
         let bench =
             BENCHES.iter().find(|bench| bench_name(bench) == "4096x14336.bf16").expect("a timed case");
-        let samples =
-            |attempt: f64| Samples { attempt: vec![attempt; 18], bound: vec![50.0; 18], baseline: vec![] };
+        let samples = |attempt: f64| Samples {
+            attempt: vec![attempt; 18],
+            bound: vec![50.0; 18],
+            ..Samples::default()
+        };
         assert_eq!(past_the_bound("case", &samples(49.0), 0.0), None);
         assert!(past_the_bound("case", &samples(45.0), 0.0).expect("refused").contains("45.0 us a call"));
         let two_percent = credit(bench, 60_000_000);

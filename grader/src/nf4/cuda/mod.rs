@@ -37,8 +37,12 @@ pub(crate) use bench::credit;
 /// Whether a case's samples are refused on a card with an L2 of so many bytes, and what the guard says then.
 pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2], l2_bytes: usize) -> Option<String> {
     let bench = BENCHES.iter().find(|bench| bench_name(bench) == case)?;
-    let samples =
-        super::bench::Samples { baseline: vec![], attempt: attempt.to_vec(), bound: bound.to_vec() };
+    let samples = super::bench::Samples {
+        baseline: vec![],
+        attempt: attempt.to_vec(),
+        bound: bound.to_vec(),
+        disturbed: None,
+    };
     super::bench::past_the_bound(case, &samples, credit(bench, l2_bytes))
 }
 
