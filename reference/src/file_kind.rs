@@ -1,4 +1,4 @@
-//! What a file holds, recognised by its first bytes.
+//! Formats of files, recognised by their first bytes.
 //!
 //! A file with the right name often holds something else: a Git LFS pointer where a clone left the large files out, the
 //! web page of a download that needed a login, a table in Parquet, a compressed copy. Every reader that meets bytes it
@@ -49,9 +49,9 @@ pub enum FileKind {
     Orc,
     /// An HDF5 file.
     Hdf5,
-    /// A NumPy array.
+    /// A `NumPy` array.
     Numpy,
-    /// A SQLite database.
+    /// A `SQLite` database.
     Sqlite,
     /// A PDF document.
     Pdf,

@@ -140,7 +140,7 @@ const MOST_BYTES: u64 = 256 << 20;
 pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     let text = |bytes: Vec<u8>| match (FileKind::of(&bytes), String::from_utf8(bytes)) {
         (Some(got), Err(_)) | (Some(got @ FileKind::LfsPointer), _) => {
-            Err(Problem::Foreign { need: "text in UTF-8", got })
+            Err(Problem::Foreign { need: "text", got })
         }
         (None, Err(error)) => Err(Problem::Utf8 { at: error.utf8_error().valid_up_to() }),
         (_, Ok(text)) => Ok(text), // a template may begin as a web page does

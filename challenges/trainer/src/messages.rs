@@ -1,4 +1,4 @@
-//! The keys of messages: what every message must have, and ShareGPT's form of them.
+//! The keys of messages: what every message must have, and the form that `ShareGPT` has.
 //!
 //! ```text
 //! {"role": "user", "content": ".."}                                           a text, or a list of parts
@@ -50,7 +50,7 @@ fn check_content(message: &Object, name: &str) -> Result<(), String> {
         Some(Json::Array(all)) => !all.is_empty(),
         Some(_) => true,
     };
-    let may_lack = || message["role"] == "assistant" && INSTEAD.iter().any(|key| is_given(&key));
+    let may_lack = || message["role"] == "assistant" && INSTEAD.iter().any(is_given);
     match message.get("content") {
         Some(Json::String(_)) => Ok(()),
         Some(Json::Array(parts)) => parts
@@ -85,7 +85,7 @@ fn check_part(part: &Json, name: &str) -> Result<(), String> {
     }
 }
 
-/// An error that a key is missing, with the keys that are there and the one that may have been meant.
+/// Writes the error for a missing key, with the object's keys and the one that may be misspelt.
 fn missing(object: &Object, name: &str, key: &str) -> String {
     let found: Vec<&str> = object.keys().map(String::as_str).collect();
     let listed = match found.len() {

@@ -25,6 +25,7 @@ use std::path::Path;
 
 use challenges::issues::vision::{Image, LARGEST_AREA, LONGEST_EDGE, Size};
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use reference::file_kind::FileKind;
 
 /// The longest file that is read, in bytes.
 const LONGEST_FILE: u64 = 256 << 20;
@@ -47,7 +48,10 @@ pub fn read(path: &Path) -> Result<Image, String> {
     if bytes.len() as u64 > LONGEST_FILE {
         return Err(format!("expected at most {LONGEST_FILE} bytes, found more"));
     }
-    decode(&bytes)
+    decode(&bytes).map_err(|error| match FileKind::of(&bytes) {
+        Some(kind) => format!("expected a PNG or a JPEG image, found {kind}"),
+        None => error,
+    })
 }
 
 /// Decodes an image.

@@ -1,4 +1,4 @@
-//! What a chat template does with the roles of messages.
+//! Roles of messages that a chat template drops or does not name.
 //!
 //! ```text
 //! writes the content, names the role     nothing to report
@@ -45,7 +45,7 @@ pub(crate) struct Roles {
     seen: RefCell<BTreeMap<String, Seen>>,
 }
 
-/// What is known of a role.
+/// The counts of a role.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     messages: usize,

@@ -136,7 +136,7 @@ impl Checkpoint {
 
 /// The tensors of a safetensors file.
 ///
-/// Fails with the file's format if it has another one.
+/// Fails with the name of the file's format if that is not safetensors.
 fn entries(bytes: &Bytes) -> Result<BTreeMap<String, Entry>, Error> {
     header::parse(bytes.as_slice()).map_err(|fault| match FileKind::of(bytes.as_slice()) {
         None | Some(FileKind::Safetensors) => fault,

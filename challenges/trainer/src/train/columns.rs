@@ -1,15 +1,18 @@
-//! The columns of a line that hold messages, and what stands next to them.
+//! The columns of a line: messages, tools and variables of the template.
 
 use std::borrow::Cow;
 
 use challenges::issues::chat::Conversation;
-use reference::json;
+use reference::json::reason;
 use serde_json::{Map, Value as Json};
 
 use crate::messages::{self, from_sharegpt, is_sharegpt, kind};
 
+/// Messages with the key that they have in their line.
+type Turns<'l> = (&'static str, Cow<'l, [Json]>);
+
 /// The messages of a line with their key, as role and content; `None` if the line has none.
-pub(super) fn turns(object: &Map<String, Json>) -> Result<Option<(&'static str, Cow<'_, [Json]>)>, String> {
+pub(super) fn turns(object: &Map<String, Json>) -> Result<Option<Turns<'_>>, String> {
     let conversations = given(object, "conversations");
     let (key, value) = match (given(object, "messages"), conversations) {
         (Some(messages), other) if !other.is_some_and(is_sharegpt) => ("messages", messages),
@@ -29,25 +32,23 @@ pub(super) fn unknown(object: &Map<String, Json>) -> String {
     const SHOWN: usize = 12;
     let keys: Vec<String> = object.keys().take(SHOWN).map(|key| format!("{key:?}")).collect();
     let more = if object.len() > SHOWN { ", .." } else { "" };
-    let hint = match ["chosen", "rejected"].iter().all(|key| given(object, key).is_some()) {
-        true => "; pairs need objective = \"dpo\", \"orpo\" or \"simpo\"",
-        false => "",
-    };
+    let is_pair = ["chosen", "rejected"].iter().all(|key| given(object, key).is_some());
+    let hint = if is_pair { "; pairs need objective = \"dpo\", \"orpo\" or \"simpo\"" } else { "" };
     let found = if keys.is_empty() { "no key".to_owned() } else { keys.join(", ") + more };
     format!("expected the key messages, or prompt and completion, or text, found {found}{hint}")
 }
 
-/// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
+/// Returns the value of a key; `None` if it is null, because lines made of a table have every key.
 pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
     object.get(key).filter(|value| !value.is_null())
 }
 
-/// Messages with what a line says beside them.
+/// Returns messages with the tools and variables of their line.
 pub(super) fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
     let tools = match given(object, "tools") {
-        Some(Json::String(text)) => {
-            Some(json::parse(text.as_bytes()).map_err(|error| format!("tools: {error}"))?)
-        }
+        Some(Json::String(text)) => Some(
+            serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {}", reason(&error)))?,
+        ),
         tools => tools.cloned(),
     };
     if tools.as_ref().is_some_and(|tools| !tools.is_array()) {
@@ -64,6 +65,6 @@ pub(super) fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> R
     Ok(Conversation { messages, tools, variables, ..Conversation::default() })
 }
 
-/// What a template is given that no line sets.
+/// Variables of a template that no line sets.
 const OWN: [&str; 6] =
     ["messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"];

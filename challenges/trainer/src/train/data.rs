@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"messages": [..]}                        the chat template's text
-//! {"conversations": [..]}                   the same, of messages that may have ShareGPT's keys from and value
+//! {"conversations": [..]}                   the same, of messages that may have the keys from and value
 //! {"prompt": [..], "completion": [..]}      that of all the messages; the completion is trained
 //! {"prompt": "..", "completion": ".."}      both texts, then the end of the sequence; the completion is trained
 //! {"text": ".."}                            the text, then the end of the sequence
@@ -12,7 +12,7 @@
 //! A text that ends with the end of the sequence already gets no second one; see [`end`](super::end) for the token.
 //!
 //! Of columns that compete, `prompt` and `completion` that are messages come first, then `messages`, then texts. Where a
-//! line has both `messages` and `conversations` in ShareGPT's form, TRL replaces the former by the latter. A notice names
+//! line has both `messages` and `conversations` of `from` and `value`, TRL replaces the former by the latter. A notice names
 //! the columns that are not read.
 //!
 //! Messages may have `tools` beside them, a list or such a list as text, and `chat_template_kwargs`, an object of
@@ -81,7 +81,7 @@ pub struct Encoder<'i> {
     template: Result<(ChatTemplate, Vec<(String, Json)>), String>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
-    /// Its text, or why there is none.
+    /// The text of that token, or the reason why the tokenizer has none.
     end_text: Result<String, String>,
     assistant_only: bool,
     /// What lines are answered with, if a classifier is trained.
@@ -111,7 +111,7 @@ pub struct Dataset {
     pub judged: Vec<Judgement>,
     /// What a classifier answers; `None` of a model that predicts the next token.
     pub problem: Option<Problem>,
-    /// What the user is told about the file.
+    /// Notices about the file, for the user.
     pub notices: Vec<String>,
 }
 
@@ -308,7 +308,7 @@ impl<'i> Encoder<'i> {
         }
     }
 
-    /// Takes what the user is told about what was read.
+    /// Takes the notices about the rows that were read.
     pub(crate) fn take_notices(&self) -> Vec<String> {
         [self.notices.take(&self.tokenizer), self.roles.take_notices()].concat()
     }

@@ -27,7 +27,7 @@ pub(super) type End = (String, i32);
 
 /// Finds the token that ends a sequence.
 ///
-/// The outer error is a file that cannot be read, the inner one says why there is no such token and what to do.
+/// The outer error is a file that cannot be read; the inner one explains why the tokenizer has no end and what to do.
 pub(super) fn find(folder: &Path, tokenizer: &Tokenizer) -> Result<Result<End, String>, FileError> {
     let config = read_json(&folder.join(CONFIG))?.unwrap_or_default();
     let map = read_json(&folder.join(MAP))?.filter(|_| config["added_tokens_decoder"].is_null());
@@ -52,7 +52,7 @@ fn text(token: &Json) -> Option<&str> {
     token.as_str().filter(|text| !text.is_empty())
 }
 
-/// Why there is no token, and which one the model's files suggest.
+/// Explains that the token is missing, and suggests the one that the model's files name.
 fn none(folder: &Path, tokenizer: &Tokenizer) -> String {
     let named = ["generation_config.json", "config.json"].into_iter().find_map(|name| {
         let json = read_json(&folder.join(name)).ok()??;

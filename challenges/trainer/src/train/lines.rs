@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
 use reference::file_kind::{FileKind, without_bom};
-use reference::json::{self, reason};
+use reference::json::{self, Position, reason};
 use serde_json::{Map, Value as Json};
 
 use crate::messages::kind;
@@ -42,9 +42,9 @@ pub(super) fn objects(
     }
     reader.consume(mark);
     let mut count = 0;
-    json::items(reader, LONGEST_LINE, &mut |item| {
+    json::items(reader, LONGEST_LINE, &mut |item, begin| {
         count += 1;
-        object(item).and_then(&mut *add)
+        each(item, begin, add)
     })?;
     Ok(count)
 }
@@ -73,20 +73,23 @@ fn lines(
             return Err(format!("line {gap}: expected a JSON object, found an empty line"));
         }
         count += 1;
-        let added = parsed(text, number).and_then(|json| {
-            object(json).and_then(&mut *add).map_err(|error| format!("line {number}: {error}"))
-        });
-        added?;
+        each(text, Position { line: number, column: 1 }, add)?;
     }
 }
 
-/// The JSON of a line.
-fn parsed(text: &[u8], number: usize) -> Result<Json, String> {
-    serde_json::from_slice(text).map_err(|error| {
-        let is_part = error.is_eof() || error.column() <= 1;
-        let hint = if is_part { "; each line must hold a complete object" } else { "" };
-        format!("line {number}, column {}: invalid JSON: {}{hint}", error.column(), reason(&error))
-    })
+/// Adds the object of a text that begins at a place.
+fn each(
+    text: &[u8],
+    begin: Position,
+    add: &mut dyn FnMut(Object) -> Result<(), String>,
+) -> Result<(), String> {
+    let json = serde_json::from_slice(text).map_err(|error| {
+        let (reason, Position { line, column }) = (reason(&error), begin.of(&error));
+        let is_one = text.starts_with(b"{") && !error.is_eof() && reason != "trailing characters";
+        let hint = if is_one { "" } else { "; each line must hold one complete object" };
+        format!("line {line}, column {column}: invalid JSON: {reason}{hint}")
+    })?;
+    object(json).and_then(add).map_err(|error| format!("line {}: {error}", begin.line))
 }
 
 fn object(json: Json) -> Result<Object, String> {

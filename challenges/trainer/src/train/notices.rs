@@ -1,6 +1,6 @@
 //! Notices about the rows of a file: doubled special tokens and columns that are not read.
 //!
-//! Both train something, so they are no errors, but often not what the user meant.
+//! Training goes on, because TRL trains such rows too, but the user often meant something else.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use tokenizers::Tokenizer;
 
 use super::data::given;
 
-/// What is reported about a file, with the number of rows of each kind.
+/// Notices about a file, with the number of rows of each kind.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     begins: Vec<i32>, // tokens that a row begins with once
@@ -25,7 +25,7 @@ enum Notice {
     Begin(i32),
     /// A row ends with a token twice.
     End(i32),
-    /// A column is not read next to another one.
+    /// A line has a column that is not read.
     Unread { column: &'static str, read: &'static str },
 }
 
@@ -60,7 +60,7 @@ impl Notices {
         }
         match ids {
             [.., second, last] if second == last && self.ends.contains(last) => {
-                self.count(Notice::End(*last))
+                self.count(Notice::End(*last));
             }
             _ => {}
         }

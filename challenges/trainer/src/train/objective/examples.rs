@@ -1,7 +1,8 @@
 //! Lines of preferences and of completions with rewards, as rows.
 //!
 //! ```text
-//! {"prompt", "chosen", "rejected"}         two rows; without a prompt it is what both answers begin with
+//! {"prompt", "chosen", "rejected"}         two rows; without a prompt, or with a text next to answers that are messages,
+//!                                          it is what both answers begin with
 //! {"prompt", "completion", "label"}        a row; label is true or false
 //! {"prompt", "completions", "rewards"}     a row a completion; old_logps, a list a completion, where they are known
 //! {"prompt"}                               a row that is the prompt: completions are generated
