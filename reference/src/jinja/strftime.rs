@@ -215,10 +215,8 @@ impl Field<'_> {
     fn takes_modifier(&self, code: char) -> bool {
         match self.style.modifier {
             None => true,
-            Some('E') => {
-                "cCxXyYsnptPrRTDF".contains(code) && !"DFRTr".contains(code) || "nptPs".contains(code)
-            }
-            Some(_) => !"%aAcCDFxXY".contains(code),
+            Some('E') => !"aAbBdDeFgGhHIjklmMSUVwW".contains(code),
+            Some(_) => !"aAcDFxXY".contains(code),
         }
     }
 
@@ -265,11 +263,8 @@ impl Field<'_> {
             'W' => two((of_year - (weekday + 6) % 7 + 7) / 7),
             'y' => two(year.rem_euclid(100)),
             'Y' => self.number(year, 1, '0'),
-            'z' => Written { upper: false, ..self.number(0, 4, '0') },
-            'Z' => {
-                let upper = self.style.upper && !self.style.swap;
-                Written { lower: self.style.swap, upper, ..self.plain("UTC") }
-            }
+            'z' => Written { width: 0, ..self.plain("") },
+            'Z' => self.plain(""),
             _ => self.plain(self.directive),
         }
     }

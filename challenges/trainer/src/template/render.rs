@@ -6,6 +6,7 @@ use challenges::issues::chat::defuse::Defuser;
 use challenges::issues::chat::{self, Clock, Conversation, Moment, Steps};
 use clap::Args;
 use jiff::civil::DateTime;
+use reference::exact;
 use serde_json::{Value as Json, json};
 
 use super::source::Source;
@@ -57,7 +58,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 
 fn variable(text: &str) -> Result<(String, Json), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=JSON, found {text:?}"))?;
-    let json = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+    let json = exact::from_str(value).unwrap_or_else(|_| json!(value));
     Ok((name.into(), json))
 }
 
@@ -70,7 +71,11 @@ impl Render {
         let source = Source::read(&self.from)?;
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
         let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
-        let rendered = match compiled.chat(&self.conversation(&source)?) {
+        let conversation = self.conversation(&source)?;
+        let template = compiled.template(&conversation);
+        let template =
+            template.map_err(|error| Failure::usage(format!("{}: {error}", self.from.display())))?;
+        let rendered = match template.chat(&conversation) {
             Ok(rendered) => rendered,
             Err(error) => {
                 warn(&format!("{}: {error}", self.from.display()));
@@ -146,6 +151,6 @@ fn kind(value: &Json) -> &'static str {
 pub(crate) fn json_of(path: &Path) -> Result<Json, Failure> {
     let text = read_text(path).map_err(Failure::usage)?;
     let text = text.ok_or_else(|| Failure::usage(format!("{}: there is no such file", path.display())))?;
-    serde_json::from_str(&text)
+    exact::from_str(&text)
         .map_err(|error| Failure::usage(format!("{}: invalid JSON: {error}", path.display())))
 }

@@ -33,9 +33,9 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use challenges::issues::chat::{Chat as _, ChatTemplate, Conversation, Options, Rendered, Solution};
+use challenges::issues::chat::{Chat as _, Conversation, Options, Rendered, Solution};
 use challenges::issues::classify::{self, Classify as _, Problem};
-use reference::llama;
+use reference::{exact, llama};
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
@@ -47,7 +47,7 @@ use super::objective::Judgement;
 use crate::files::read_text;
 use crate::markers::Markers;
 use crate::output::Failure;
-use crate::template::Source;
+use crate::template::{Source, Templates};
 
 /// A row of data as a model reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,7 +68,7 @@ pub struct Row {
 pub struct Encoder<'i> {
     folder: PathBuf,
     tokenizer: Tokenizer,
-    template: Option<(ChatTemplate, Vec<(String, Json)>)>,
+    template: Option<(Templates, Vec<(String, Json)>)>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
     end_text: String,
@@ -208,7 +208,9 @@ impl<'i> Encoder<'i> {
             .and_then(|source| source.markers.named.iter().find(|(n, _)| *n == "eos_token"));
         let end_text = end.map(|(_, token)| token.clone()).unwrap_or_default();
         let end = tokenizer.token_to_id(&end_text).map(|id| id as i32);
-        let marks = source.as_ref().is_ok_and(|source| marks_generation(&source.text));
+        let marks = source
+            .as_ref()
+            .is_ok_and(|source| source.templates.iter().any(|(_, text)| marks_generation(text)));
         let template = match source {
             Ok(source) => {
                 let variables = source.variables();
@@ -392,7 +394,14 @@ impl<'i> Encoder<'i> {
         };
         let variables = [variables.as_slice(), &conversation.variables].concat(); // the last of a name counts
         let conversation = Conversation { variables, ..conversation.clone() };
-        template.chat(&conversation).map_err(|error| error.to_string())
+        if self.assistant_only && !marks_generation(template.source(&conversation)?) {
+            return Err(
+                "assistant_only_loss needs {% generation %} marks in the chat template of this row, found \
+                        none; `trainer template repair` adds them"
+                    .into(),
+            );
+        }
+        template.chat(&conversation)
     }
 
     /// A prompt and its completion, both of them messages.
@@ -447,11 +456,28 @@ fn object(line: &[u8]) -> Result<Map<String, Json>, String> {
     if line.trim_ascii().is_empty() {
         return Err("expected a JSON object, found an empty line".into());
     }
-    match serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))? {
-        Json::Object(object) => Ok(object),
+    match exact::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))? {
+        Json::Object(mut object) => {
+            let others = object.iter_mut().filter(|(key, _)| !CONVERSATION.contains(&key.as_str()));
+            others.for_each(|(_, value)| exact::round(value));
+            Ok(object)
+        }
         _ => Err("expected a JSON object".into()),
     }
 }
+
+/// Keys whose values templates read, with whole numbers of any size.
+const CONVERSATION: [&str; 9] = [
+    "messages",
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "conversations",
+    "tools",
+    "documents",
+    "chat_template_kwargs",
+];
 
 /// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
 pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
@@ -462,7 +488,7 @@ pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a 
 fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
     let tools = match given(object, "tools") {
         Some(Json::String(text)) => {
-            Some(serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {error}"))?)
+            Some(exact::from_str(text).map_err(|error| format!("tools: invalid JSON: {error}"))?)
         }
         tools => tools.cloned(),
     };

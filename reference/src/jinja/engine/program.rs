@@ -48,6 +48,8 @@ pub(crate) enum Op {
     Scope(Scoped),
     /// Which macro of the program is the block that is written here.
     OwnBlock(usize),
+    /// A block of this name that no template writes.
+    Required(String),
     Autoescape(Expr, Scoped),
     Generation(Scoped),
     /// Which macro of the program, and where it is kept.

@@ -103,7 +103,7 @@ fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
     if float >= i128::MAX as f64 {
         return Some(Ordering::Less);
     }
-    if float <= i128::MIN as f64 {
+    if float < i128::MIN as f64 {
         return Some(Ordering::Greater);
     }
     let whole = float.floor();
