@@ -18,7 +18,7 @@ use serde_json::{Error, Number, Value, json};
 /// The only key of the object that stands for a whole number of more than 64 bits. No input may have this key.
 pub const KEY: &str = "$whole-number";
 
-/// How many digits a whole number may have, as in Python.
+/// The largest number of digits of a whole number, as in Python.
 pub const MOST_DIGITS: usize = 4300;
 
 /// Reads JSON.

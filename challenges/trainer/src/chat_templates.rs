@@ -44,7 +44,7 @@ pub enum Place {
     /// In `tokenizer_config.json`.
     #[default]
     TokenizerConfig,
-    /// In files of their own.
+    /// In separate files.
     Files,
     /// In `processor_config.json`.
     ProcessorConfig,
@@ -81,7 +81,7 @@ pub fn path(folder: &Path, name: &str) -> PathBuf {
     if name == DEFAULT { folder.join(FILE) } else { folder.join(FOLDER).join(format!("{name}.jinja")) }
 }
 
-/// The templates that have files of their own.
+/// The templates in separate files.
 fn files(folder: &Path) -> Result<Named, FileError> {
     let mut all: Named =
         read_text(&folder.join(FILE))?.map(|text| (DEFAULT.to_owned(), text)).into_iter().collect();

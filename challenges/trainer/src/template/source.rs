@@ -1,4 +1,4 @@
-//! Templates and where they are from: a file of its own (`.jinja`), the entry of a `tokenizer_config.json`, or what a
+//! Templates and where they are from: a `.jinja` file, the entry of a `tokenizer_config.json`, or what a
 //! checkpoint's folder holds; and which of them a conversation is rendered with.
 
 use std::path::Path;
@@ -110,7 +110,7 @@ impl Source {
         }
     }
 
-    /// What each template loses, by its name.
+    /// Returns the findings of each template with its name.
     pub fn findings(&self, path: &Path) -> Result<Vec<(&str, Vec<Finding>)>, Failure> {
         let compiled = self.compiled(path, Options { limits: limits(), ..Options::default() })?;
         let of = |(name, _): &'_ (String, String)| {

@@ -1,4 +1,4 @@
-//! Whole numbers that need more than 128 bits.
+//! The whole numbers that need more than 128 bits.
 //!
 //! Python's integers have no limit. Here a number may have [`MOST_BITS`] bits, and text of a number [`MOST_DIGITS`]
 //! decimal digits, as in Python. A larger one is an error, never a float.

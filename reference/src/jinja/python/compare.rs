@@ -61,7 +61,7 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
 #[derive(Clone, Copy)]
 enum Number<'a> {
     Int(i128),
-    /// One that needs more than 128 bits.
+    /// A whole number that needs more than 128 bits.
     Huge(&'a BigInt),
     Float(f64),
 }

@@ -911,7 +911,7 @@ pub(crate) fn mentions(body: &[Stmt], name: &str) -> bool {
         }
         StmtKind::Autoescape(e, body) => in_expr(e, name) || mentions(body, name),
         StmtKind::Generation(body) => mentions(body, name),
-        StmtKind::Block { .. } => false, // a function of its own
+        StmtKind::Block { .. } => false, // Jinja makes a separate function of it
     })
 }
 

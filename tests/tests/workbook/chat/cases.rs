@@ -78,7 +78,7 @@ fn equal_sort_keys_need_no_order() {
 }
 
 #[test]
-fn strftime_writes_what_glibc_writes() {
+fn strftime_has_the_codes_of_glibc() {
     as_the_original("strftime");
 }
 

@@ -134,7 +134,7 @@ pub(super) fn join(cx: &Context, value: &Value, args: &Args) -> Answer {
     Ok(Value::from(out))
 }
 
-/// How many characters a line of `pprint` has.
+/// The number of characters in a line of `pprint`.
 const PPRINT_WIDTH: usize = 80;
 
 /// `pprint.pformat`: as `repr` with keys sorted, where that fits on a line.
