@@ -98,11 +98,6 @@ pub fn round(value: &mut Value) {
     }
 }
 
-/// Whether a whole number of more than 64 bits is anywhere in the value.
-pub fn has_large(value: &Value) -> bool {
-    has_key(value)
-}
-
 fn has_key(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_key),

@@ -75,8 +75,11 @@ impl Markers {
         }
         let none = json!({});
         let map = folder.join(NAMES[0]);
-        let named = with_map(second.as_ref().unwrap_or(&none), read_json(&map)?);
-        markers.names(&named).map_err(|problem| problem.of(second.as_ref().map_or(&map, |_| &config)))?;
+        let own = second.as_ref().unwrap_or(&none);
+        if let Err(problem) = markers.names(&with_map(own, read_json(&map)?)) {
+            let is_from_map = Markers::default().names(own).is_ok();
+            return Err(problem.of(if is_from_map { &map } else { &config }));
+        }
         if let Some(json) = read_json(&generation)? {
             markers.stops = stops(&json).map_err(|problem| problem.of(&generation))?;
         }
