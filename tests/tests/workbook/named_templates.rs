@@ -203,6 +203,8 @@ fn repair_keeps_template_files_where_they_are() {
     ]);
     let ran = run(Path::new(TRAINER), place.path(), &["template", "repair", "model", "-o", "out"]);
     assert_eq!(ran.stderr, "", "{}", ran.stdout);
+    let file = Path::new("additional_chat_templates").join("tool_use.jinja");
+    assert!(ran.stdout.contains(&format!("+++ {}", file.display())), "{}", ran.stdout);
     let read = |name: &str| fs::read_to_string(place.path().join("out").join(name)).expect("a file");
     assert_eq!(read("additional_chat_templates/rag.jinja"), "R");
     for name in ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"] {

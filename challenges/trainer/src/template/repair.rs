@@ -199,9 +199,11 @@ fn place(text: &str, place: &TokenSource) -> String {
     }
 }
 
-/// The differences of all templates.
+/// The differences of all templates, each under the name of its file.
 fn diff(repaired: &[Mended]) -> String {
-    repaired.iter().map(|(_, repaired)| repaired.diff.as_str()).collect()
+    let file = |name: &str| chat_templates::path(Path::new(""), name).display().to_string();
+    let named = |(name, repaired): &Mended| repaired.diff.replacen(chat_templates::FILE, &file(name), 2);
+    repaired.iter().map(named).collect()
 }
 
 fn sentences(repaired: &[Mended], plan: Option<&Plan>) -> String {
