@@ -195,8 +195,8 @@ fn whole_numbers_of_any_size_stay_exact() {
     assert!(read(&digits(4300)).is_ok() && read(&digits(4301)).is_err());
     let text = "a </think><call f>{\"x\": [18446744073709551616, -0]}</call>b<score>1_000_000_000_000_000_000_000</score>";
     let each: Vec<usize> = (1..text.len()).collect();
-    for cuts in [&[][..], &each] {
-        let (message, _) = answer(&tags(), &Tools::default(), "", text.as_bytes(), cuts);
+    for cuts in [&[][..], each.as_slice()] {
+        let (message, _) = answer(&tags(), &Tools::default(), "<start>", text.as_bytes(), cuts);
         let message = exact::to_string(&Value::Object(message.expect("the text is sound")));
         assert!(message.contains("\"x\":[18446744073709551616,0]"), "{message}");
         assert!(message.contains("\"score\":1000000000000000000000"), "{message}");

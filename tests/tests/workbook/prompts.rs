@@ -120,7 +120,7 @@ fn rows_with_tools_take_the_template_for_tools() {
 #[test]
 fn whole_numbers_of_rows_are_exact() {
     let Some(sft) = Sft::find() else { return };
-    let template = json!("{% for m in messages %}{{ m.content|tojson }}{% endfor %}{{ tools[0].max }}");
+    let template = json!("{% for m in messages %}{{ m.content }}{% endfor %}{{ tools[0].max }}");
     let texts = [
         r#"{"messages": [{"role": "user", "content": 18446744073709551616}], "tools": [{"max": -0}], "label": 1e300}"#,
         r#"{"messages": [{"role": "user", "content": 18446744073709551616}], "tools": "[{\"max\": -0}]"}"#,
@@ -129,8 +129,11 @@ fn whole_numbers_of_rows_are_exact() {
     let place = Place::new(&sft, &template, &[]);
     fs::write(place.path("rows.jsonl"), texts.join("\n")).expect("it can be written");
     let data = place.rows(false).expect("rows");
-    assert_eq!(data.rows[0].ids, data.rows[1].ids);
-    assert_eq!(data.rows[2].ids.len(), data.rows[0].ids.len() + 2, "the quotes");
+    assert!(
+        data.rows.len() == 3 && data.rows.iter().all(|row| row.ids == data.rows[0].ids),
+        "{:?}",
+        data.rows
+    );
 }
 
 /// Lines that a table was written as have every key of all of them.
