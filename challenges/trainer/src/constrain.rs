@@ -50,9 +50,10 @@ const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// Keywords whose values are schemas by name, a schema, and a list of schemas.
 const BY_NAME: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 const ONE: [&str; 3] = ["items", "additionalItems", "additionalProperties"];
-/// Keywords that say something about a value and allow or forbid none.
-const NOTES: [&str; 3] = ["default", "examples", "example"];
 const SEVERAL: [&str; 4] = ["prefixItems", "anyOf", "allOf", "oneOf"];
+
+/// Keywords that describe a value and restrict nothing.
+const NOTES: [&str; 3] = ["default", "examples", "example"];
 
 /// Keywords that count.
 const COUNTS: [&str; 6] =
