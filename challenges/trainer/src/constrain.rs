@@ -401,7 +401,7 @@ fn bounded(key: &str, value: &Value, at: &str, depth: usize, values: &mut usize)
     if key == "x-guidance" {
         return Err(wrong(at, &"an entry for the compiler", "a keyword of json schema"));
     }
-    if let Some(digits) = exact::digits(value) {
+    if let Some(digits) = exact::digits(value).filter(|_| !NOTES.contains(&key)) {
         return Err(wrong(at, &digits, "whole numbers of at most 64 bits"));
     }
     if COUNTS.contains(&key) && value.as_f64().is_some_and(|count| count > MOST_COUNTED as f64) {
