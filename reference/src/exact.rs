@@ -18,7 +18,7 @@ use serde_json::{Error, Number, Value, json};
 /// The only key of the object that stands for a whole number of more than 64 bits. No input may have this key.
 pub const KEY: &str = "$whole-number";
 
-/// How many digits a whole number may have, as in Python.
+/// The largest number of digits of a whole number, as in Python.
 pub const MOST_DIGITS: usize = 4300;
 
 /// Reads JSON.
@@ -98,11 +98,6 @@ pub fn round(value: &mut Value) {
     }
 }
 
-/// Whether a whole number of more than 64 bits is anywhere in the value.
-pub fn has_large(value: &Value) -> bool {
-    has_key(value)
-}
-
 fn has_key(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_key),
@@ -124,7 +119,7 @@ fn special(text: &str) -> Result<Vec<&str>, Error> {
                 let length = bytes[at..].iter().take_while(|byte| is_part(byte)).count();
                 let number = &text[at..at + length];
                 if is_special(number) {
-                    if number.len() > MOST_DIGITS + 1 {
+                    if number.trim_start_matches('-').len() > MOST_DIGITS {
                         return Err(Error::custom(format!(
                             "expected a whole number of at most {MOST_DIGITS} digits, found {}",
                             number.trim_start_matches('-').len()
@@ -174,4 +169,45 @@ fn replaced(text: &str, numbers: &[&str], with: impl Fn(&str) -> String) -> Stri
     }
     out.push_str(&text[end..]);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_whole_numbers_survive_reading_and_writing() {
+        for text in [
+            "[1,18446744073709551616,-9223372036854775809]",
+            "{\"a\":{\"b\":[100000000000000000001]},\"c\":\"123456789012345678901234567890\"}",
+            "[18446744073709551615,-9223372036854775808,1e20,-0.0]",
+            "\"{\\\"$whole\\\":\\\"1\\\"}\"",
+        ] {
+            assert_eq!(to_string(&from_str(text).expect("JSON")), text);
+        }
+        assert_eq!(to_string(&from_str("[-0, {\"a\":-0}]").expect("JSON")), "[0,{\"a\":0}]");
+    }
+
+    #[test]
+    fn errors_keep_their_position() {
+        let text = "{\"a\": 100000000000000000000, \"b\": -0, }";
+        let error = from_str(text).expect_err("a comma too many");
+        assert_eq!((error.line(), error.column()), (1, text.len()));
+        for bad in
+            ["[0100000000000000000000]", "[1000000000000000000000-]", "[-]", "{100000000000000000000: 1}"]
+        {
+            assert!(from_str(bad).is_err(), "{bad}");
+        }
+        assert!(from_str("{\"\\u0024whole-number\": \"1\"}").is_err());
+        assert!(from_str(&"9".repeat(MOST_DIGITS + 1)).is_err());
+        assert!(from_str(&"9".repeat(MOST_DIGITS)).is_ok());
+        assert!(from_str(&format!("-{}", "9".repeat(MOST_DIGITS + 1))).is_err());
+    }
+
+    #[test]
+    fn rounding_makes_floats() {
+        let mut value = from_str("[{\"a\": 18446744073709551616}, 5]").expect("JSON");
+        round(&mut value);
+        assert_eq!(value, json!([{"a": 18_446_744_073_709_551_616.0}, 5]));
+    }
 }

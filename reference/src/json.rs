@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor,
 };
+use serde_json::Value;
 
+use crate::exact;
 use crate::file_kind::{FileKind, without_bom};
 
 /// Why bytes are not the expected JSON.
@@ -24,10 +26,17 @@ pub enum Error {
 ///
 /// A byte order mark of UTF-8 is skipped.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(without_bom(bytes)).map_err(|error| match FileKind::of(bytes) {
-        Some(kind) => Error::Foreign(kind),
-        None => Error::Invalid(error),
-    })
+    serde_json::from_slice(without_bom(bytes)).map_err(|error| named(bytes, error))
+}
+
+/// Parses the content of a file, with whole numbers of any size as [`exact`] has them.
+pub fn parse_exact(bytes: &[u8]) -> Result<Value, Error> {
+    exact::from_slice(without_bom(bytes)).map_err(|error| named(bytes, error))
+}
+
+/// The kind of the file, or else the parser's error.
+fn named(bytes: &[u8], error: serde_json::Error) -> Error {
+    FileKind::of(bytes).map_or(Error::Invalid(error), Error::Foreign)
 }
 
 /// Why JSON does not parse, without the position.
@@ -201,7 +210,7 @@ impl error::Error for Error {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

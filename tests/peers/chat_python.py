@@ -10,7 +10,7 @@ tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what th
 tests/tests/workbook/chat/spoken.jsonl: calls as the models' own documents write them and the project's templates do not.
 book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, after normalisers of
 the library tokenizers.
-The clock stands at 2026-01-05 09:07:03. Written with CPython 3.11.7, transformers 5.23.0, tokenizers 0.23.3 and
+The clock stands at 2026-01-05 09:07:03 UTC. Written with CPython 3.11.7, transformers 5.23.0, tokenizers 0.23.3 and
 jinja2 3.1.6.
 """
 
@@ -19,10 +19,12 @@ import copy
 import datetime
 import json
 import math
+import os
 import pathlib
 import random
 import struct
 import sys
+import time
 from typing import Any, Literal, Optional
 
 import jinja2
@@ -39,6 +41,10 @@ WRITTEN = ROOT / "tests" / "tests" / "workbook" / "chat" / "written.jsonl"
 RESPONSES = ROOT / "challenges" / "src" / "issues" / "chat" / "own" / "responses.json"
 SPOKEN = ROOT / "tests" / "tests" / "workbook" / "chat" / "spoken.jsonl"
 STRIPPED = ROOT / "book" / "src" / "results" / "chat-normalisers.txt"
+
+
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 
 class Frozen(datetime.datetime):
@@ -275,6 +281,83 @@ TEMPLATES = {
         ("{{ x|nosuch }}", {}),
         ("{% if %}", {}),
         ("{% break %}", {}),
+    ],
+    "else-of-a-loop": [
+        ("{% for x in v %}{% continue %}{% else %}ELSE{% endfor %}|{% for x in v %}{% break %}{% else %}ELSE{% endfor %}", {"v": [1]}),
+        ("{% for x in v %}{% if x > 1 %}{% break %}{% endif %}{{ x }}{% else %}ELSE{% endfor %}", {"v": [1, 2]}),
+        ("{% for x in v %}{% if x > 1 %}{% break %}{% endif %}{{ x }}{% else %}ELSE{% endfor %}", {"v": [2, 1]}),
+        ("{% for x in v if x > 1 %}{% continue %}{% else %}ELSE{% endfor %}", {"v": [1, 2]}),
+        ("{% for x in v %}{% if loop.last %}{% continue %}{% endif %}a{% else %}ELSE{% endfor %}", {"v": [1, 2]}),
+        ("{% for z in [1, 2] %}{{ z }}{% for x in v %}{% continue %}{% else %}{% break %}{% endfor %}n{% endfor %}", {"v": [1]}),
+        ("{% for z in [1, 2] %}{{ z }}{% for x in [] %}{% else %}{% continue %}{% endfor %}n{% endfor %}", {}),
+        ("{% for x in v recursive %}{% if x is iterable %}<{{ loop(x) }}>{% else %}{% continue %}{% endif %}{% else %}E{% endfor %}", {"v": [[], [1]]}),
+        ("{% for z in [1] %}{% for x in [1] recursive %}{% continue %}{% else %}{% break %}{% endfor %}{% endfor %}", {}),
+        ("{% for m in v %}{% if m.role != 'system' %}{% continue %}{% endif %}SYS:{{ m.content }}\n{% else %}SYS:default\n{% endfor %}", {"v": [{"role": "user", "content": "hi"}]}),
+    ],
+    "blocks": [
+        ("{% block a %}B{% endblock %}{{ self.a() }}{{ self is defined }}", {}),
+        ("{{ self.a() }}{% set x = 1 %}{% block a %}[{{ x }}]{% endblock %}{% set x = 2 %}{{ self.a() }}", {"x": "given"}),
+        ("{% for x in [1, 2] %}{% block a %}[{{ x }}]{% endblock %}{% endfor %}", {"x": "given"}),
+        ("{% for x in [1, 2] %}{% block a scoped %}[{{ x }}]{% endblock %}{% endfor %}", {"x": "given"}),
+        ("{% with x = 4 %}{% block a %}{{ x }}{% endblock %}{% endwith %}", {}),
+        ("{% block a %}1{% block b %}2{% endblock %}3{% endblock %}{{ self.b() }}{{ self['a']()|upper }}{% set f = self.a %}{{ f() }}", {}),
+        ("{% macro m() %}{{ self.a() }}{% endmacro %}{% block a %}A{{ varargs is defined }}{% endblock %}{{ m() }}", {}),
+        ("{{ self }}{{ self.b is defined }}{{ self is callable }}{{ self is iterable }}{{ self is sequence }}", {}),
+        ("{{ self is defined }}{% set self = 3 %}{{ self }}", {}),
+        ("{{ self.b() }}", {}),
+        ("{% block a %}{% endblock %}{{ self.a(1) }}", {}),
+        ("{% block a %}1{% endblock %}{% block a %}2{% endblock %}", {}),
+        ("{% block a required %}{% endblock %}", {}),
+    ],
+    "whole-numbers": [
+        ("{{ a }} {{ x|tojson }} {{ x }} {{ [a, -b] }} {{ {a: b} }} {{ {b: 1}|tojson }}", {"a": 2**64, "b": 10**40, "x": {"wei": 10**20 + 1}}),
+        ("{{ a + 1 }} {{ a - b }} {{ a * b }} {{ -a // 7 }} {{ -b % 7 }} {{ b // a }} {{ b % -a }} {{ a ** 3 }} {{ a|abs }} {{ -b|abs }}", {"a": 2**64, "b": 10**40}),
+        ("{{ b / a }} {{ a / b }} {{ (2**53 + 1) / 1 }} {{ (2**2000) // (2**1990) }} {{ 10**400 / 10**390 }} {{ 18446744073709551617 / 3 }}", {"a": 2**64, "b": 10**40}),
+        ("{{ a == 2.0**64 }} {{ 10**23 == 1e23 }} {{ 10**23 < 1e23 }} {{ b > 1e39 }} {{ -(2**127) == -(2.0**127) }} {{ {10**22: 1}[1e22] }} {{ b in [1, b] }} {{ [b, a, 1]|sort }} {{ [b, 1.5]|max }}", {"a": 2**64, "b": 10**40}),
+        ("{{ '%d %x %X %o %e %.2f %s' % (b, b, b, a, b, b, b) }} {{ '{:,} {:_x} {:#b} {:e} {:>50}'.format(b, b, a, b, b) }} {{ '%d' % 1e40 }}", {"a": 2**64, "b": 10**40}),
+        ("{{ '99999999999999999999999999999999999999999'|int }} {{ '0xffffffffffffffffffffffffffffffffffff'|int(base=16) }} {{ 1e40|int }} {{ '1e40'|int }} {{ ('9' * 4301)|int(7) }} {{ '0x1f'|int(base=0) }}", {}),
+        ("{{ b|round(-38) }} {{ 25|round(-1) }} {{ 35|round(-1) }} {{ b is odd }} {{ b is integer }} {{ b is float }} {{ b.bit_length() }} {{ b|float }} {{ b|filesizeformat }}", {"b": 10**40 + 7 * 10**38}),
+        ("{{ 340282366920938463463374607431768211456 }} {{ -0 }} {{ v|tojson }} {{ v[0] + 0 }} {{ 0 * -1 }} {{ -0.0 }}", {"v": [-0, 0, -0.0]}),
+        ("{{ (2**14000)|string|length }} {{ (2**15000) % 1000 }} {{ 7**200 % 1000007 }}", {}),
+        ("{{ (2**15000)|string }}", {}),
+        ("{{ 2**1024 * 1.0 }}", {}),
+        ("{{ (10**400)|float(3) }}", {}),
+        ("{{ (10**400) / 1 }}", {}),
+        ("{{ 10**30 // 0 }}", {}),
+        ("{{ 10**30 + none }}", {}),
+        ("{{ 10**30 < 'a' }}", {}),
+        ("{{ '%c' % 10**30 }}", {}),
+    ],
+    "characters": [
+        ("{{ '%a' % v }} {{ '{!a}'.format(v) }} {{ '%10a|%.3a' % (v, v) }} {{ '{!a:>12}'.format(v) }} {{ '%a' % [v] }}", {"v": "é"}),
+        ("{{ '%a|%r' % (v, v) }}", {"v": "😀\n'é\"\x7f\u2028"}),
+        ("{% for c in v %}{{ c.isnumeric() }}{{ c.isdigit() }}{{ c.isdecimal() }}{{ c.isalpha() }}{{ c.isalnum() }} {% endfor %}", {"v": ["一", "½", "²", "Ⅷ", "①", "١٢", "12", "a1", "é", "हिन्दी", "ไทย", "〇", "𝟘", "ⓐ", "_a", "", "ⅳ", "𐄇", "á"]}),
+        ("{% for c in v %}{{ c|int(-1) }} {{ c|float(-1.5) }} {{ c|wordcount }} {% endfor %}", {"v": ["١٢", "٣.٥", "-٣", "१२", "１２", " 12 ", "1_0", "١_٢", "½", "²", "१e२", "हिन्दी शब्द"]}),
+    ],
+    "ranges": [
+        ("{{ range(10)[2:5] }} {{ range(10)[::-1] }} {{ range(0, 10, 3)[1:] }} {{ range(5, -5, -3)[-3:] }} {{ range(10)[5:2] }} {{ range(10)[2:5][1:] }}", {}),
+        ("{{ range(10)[2:5]|list }} {{ range(3)[1:] == range(1, 3) }} {{ range(3)[1:] == [1, 2] }} {{ range(10)[2:5].start }} {{ range(10)[::3].step }} {{ range(10)[2:5].index(3) }}", {}),
+        ("{{ range(10**30, 10**30 + 3)|list }} {{ range(10)[2:5]|sum }}", {}),
+        ("{{ range(3)[::0] }}", {}),
+        ("{{ range(3)[1:]|tojson }}", {}),
+    ],
+    "sorting": [
+        ("{{ v|sort(attribute='prio')|length }} {{ v|sort(attribute='prio,role') }} {{ v|unique(attribute='prio')|list }}", {"v": [{"role": "b"}, {"role": "a"}]}),
+        ("{{ [none, none]|sort }} {{ [{}, {}]|sort }} {{ [x, x]|sort|length }} {{ v|sort(attribute='p')|length }}", {"v": [{"p": None}, {"p": None}]}),
+        ("{{ v|sort(attribute='p') }}", {"v": [{"p": 1}, {"q": 1}]}),
+        ("{{ v|groupby('p')|list }}", {"v": [{"q": 1}, {"q": 2}]}),
+        ("{{ v|min(attribute='p') }}", {"v": [{"q": 1}, {"q": 2}]}),
+        ("{{ v|max(attribute='p') }}", {"v": [{"q": 1}, {"q": 2}]}),
+        ("{{ [none, 1]|sort }}", {}),
+    ],
+    "strftime": [
+        ("{{ strftime_now('%G-W%V %s %^a %_d') }}", {}),
+        ("{% for c in v %}[{{ strftime_now('%' ~ c) }}]{% endfor %}", {"v": list("aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYZz%f")}),
+        ("{% for f in v %}{% for c in 'aBcdejklpPsyYUZz%' %}[{{ strftime_now('%' ~ f ~ c) }}]{% endfor %}{% endfor %}", {"v": ["-", "_", "0", "^", "#", "5", "_5", "-5", "05", "^10", "#10", "^#", "E", "O"]}),
+        ("{% for f in v %}[{{ strftime_now(f) }}]{% endfor %}", {"v": ["", "%", "a%", "%-", "%5", "%E", "%d%", "%%d", "%é", "%Q", "%300d", "%2000d", "%-d/%-m", "日%d", "%:z", "%+d", "%5%"]}),
+    ],
+    "pprint": [
+        ("{{ v|pprint }} {{ [v]|pprint }} {{ ({'b': 1, 'a': 2},)|pprint }} {{ range(3)|pprint }} {{ x|pprint }}", {"v": {"z": 1, "a": [3, {"y": 2, "b": None}]}}),
     ],
     "names-with-an-underscore": [
         ("{% set _x = 1 %}{{ _x }}", {}),

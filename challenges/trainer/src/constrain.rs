@@ -25,6 +25,7 @@ use std::sync::Arc;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
+use reference::exact;
 use serde_json::{Map, Value, json};
 
 /// How deep a schema may be nested.
@@ -50,6 +51,9 @@ const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 const BY_NAME: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 const ONE: [&str; 3] = ["items", "additionalItems", "additionalProperties"];
 const SEVERAL: [&str; 4] = ["prefixItems", "anyOf", "allOf", "oneOf"];
+
+/// Keywords that describe a value and restrict nothing.
+const NOTES: [&str; 3] = ["default", "examples", "example"];
 
 /// Keywords that count.
 const COUNTS: [&str; 6] =
@@ -372,6 +376,11 @@ fn prepared(schema: &Value, at: &str, depth: usize, values: &mut usize) -> Resul
             value if ONE.contains(&key.as_str()) && !value.is_array() => {
                 prepared(value, &at, depth + 1, values)?
             }
+            value if NOTES.contains(&key.as_str()) => {
+                let mut note = value.clone();
+                exact::round(&mut note);
+                within(&note, &at, depth + 1, values)?
+            }
             value => within(value, &at, depth + 1, values)?,
         };
         out.insert(key.clone(), inner);
@@ -391,6 +400,9 @@ fn bounded(key: &str, value: &Value, at: &str, depth: usize, values: &mut usize)
     }
     if key == "x-guidance" {
         return Err(wrong(at, &"an entry for the compiler", "a keyword of json schema"));
+    }
+    if let Some(digits) = exact::digits(value).filter(|_| !NOTES.contains(&key)) {
+        return Err(wrong(at, &digits, "whole numbers of at most 64 bits"));
     }
     if COUNTS.contains(&key) && value.as_f64().is_some_and(|count| count > MOST_COUNTED as f64) {
         return Err(wrong(at, value, &format!("at most {MOST_COUNTED}")));

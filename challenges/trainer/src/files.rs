@@ -155,6 +155,12 @@ pub fn read_value(path: &Path) -> Result<Option<Json>, FileError> {
     parsed.transpose().map_err(|problem| problem.of(path))
 }
 
+/// Reads JSON of any kind with whole numbers of any size, see `reference::exact`; `None` if the file is missing.
+pub fn read_exact(path: &Path) -> Result<Option<Json>, FileError> {
+    let parsed = read_bytes(path)?.map(|bytes| json::parse_exact(&bytes).map_err(Problem::Json));
+    parsed.transpose().map_err(|problem| problem.of(path))
+}
+
 /// Reads a JSON object; `None` if the file is missing.
 pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
     match read_value(path)? {

@@ -4,7 +4,7 @@
 //! tokenizer.ggml.tokens, .token_type, .merges or .scores   -> tokenizer.json
 //! .bos_token_id, .eos_token_id, .. -> tokens by name        -> tokenizer_config.json
 //! .eos_token_id, .eot_, .eom_      -> where answers end     -> generation_config.json
-//! tokenizer.chat_template                                  -> chat_template.jinja
+//! tokenizer.chat_template, tokenizer.chat_template.NAME    -> chat_template.jinja, additional_chat_templates
 //! ```
 //!
 //! Where a key is missing, its value is the one that llama.cpp takes:
@@ -21,6 +21,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{MAIN_SEPARATOR_STR, Path, PathBuf};
 
 use reference::atomic_write;
@@ -29,6 +30,7 @@ use reference::llama::hub;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
+use crate::chat_templates::{self, DEFAULT};
 use crate::output::Failure;
 
 /// Patterns that cut a text, and their names: the regular expressions that stand in the `tokenizer.json` of Llama 3 and
@@ -100,6 +102,8 @@ fn unpacked(path: &Path, only_ids: bool) -> Result<PathBuf, Failure> {
     let folder = cache.join(name);
     for (name, text) in files {
         let path = folder.join(name);
+        let parent = path.parent().unwrap_or(&folder);
+        fs::create_dir_all(parent).map_err(|error| Failure::fault(parent, error))?;
         atomic_write::write(&path, text.as_bytes()).map_err(|error| Failure::fault(&path, error))?;
     }
     Ok(folder)
@@ -146,17 +150,17 @@ impl Keys<'_> {
     }
 
     /// The tokens that end an answer, of a file without a tokenizer.
-    fn ends_alone(&self) -> Result<Vec<(&'static str, String)>, String> {
+    fn ends_alone(&self) -> Result<Vec<(String, String)>, String> {
         let mut ends = Vec::new();
         for key in ENDS {
             let key = format!("{key}_token_id");
             let Some(value) = self.get(&key) else { continue };
             ends.push(value.whole().ok_or_else(|| wrong(&key, Some(value), "the number of a token"))?);
         }
-        Ok(vec![("generation_config.json", json!({"eos_token_id": ends}).to_string())])
+        Ok(vec![("generation_config.json".to_owned(), json!({"eos_token_id": ends}).to_string())])
     }
 
-    fn files(&self) -> Result<Vec<(&'static str, String)>, String> {
+    fn files(&self) -> Result<Vec<(String, String)>, String> {
         if self.are_missing() {
             return Err("the file has no tokenizer (tokenizer.ggml.tokens): expected --tokenizer DIR, or \
                         tokenizer_name_or_path in a config, with a folder that has a tokenizer.json"
@@ -177,14 +181,40 @@ impl Keys<'_> {
         let named = self.named(tokens)?;
         let generation = json!({"eos_token_id": self.ends(tokens)?});
         let mut files = vec![
-            ("tokenizer.json", model.to_string()),
-            ("tokenizer_config.json", Json::Object(named).to_string()),
-            ("generation_config.json", generation.to_string()),
+            ("tokenizer.json".to_owned(), model.to_string()),
+            ("tokenizer_config.json".to_owned(), Json::Object(named).to_string()),
+            ("generation_config.json".to_owned(), generation.to_string()),
         ];
-        if let Some(template) = self.0.value("tokenizer.chat_template").and_then(Value::text) {
-            files.push(("chat_template.jinja", template.to_owned()));
-        }
+        files.extend(self.templates()?);
         Ok(files)
+    }
+
+    /// The chat templates as files: the one without a name, and those with.
+    fn templates(&self) -> Result<Vec<(String, String)>, String> {
+        let mut files = Vec::new();
+        for (key, value) in self.0.keys() {
+            let name = match key.strip_prefix("tokenizer.chat_template") {
+                Some("") => DEFAULT,
+                Some(rest) if rest.starts_with('.') => &rest[1..],
+                _ => continue,
+            };
+            let is_part = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(is_part) {
+                return Err(format!("{key}: expected a name that a file can have, found {name:?}"));
+            }
+            let text = value.text().ok_or_else(|| format!("{key}: expected a text, found {value:?}"))?;
+            let path = chat_templates::path(Path::new(""), name);
+            files.push((path.to_string_lossy().into_owned(), text.to_owned()));
+        }
+        let named = match self.0.value("tokenizer.chat_templates") {
+            Some(Value::Array(Array::String(names))) => names.as_slice(),
+            _ => &[],
+        };
+        let key = |name: &String| format!("tokenizer.chat_template.{name}");
+        match named.iter().map(key).find(|key| self.0.value(key).is_none()) {
+            Some(missing) => Err(format!("tokenizer.chat_templates: expected the key {missing}, found none")),
+            None => Ok(files),
+        }
     }
 
     fn get(&self, key: &str) -> Option<&Value> {

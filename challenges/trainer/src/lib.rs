@@ -19,6 +19,7 @@
 extern crate solutions as _; // the steps of challenge D that templates call
 
 mod byte_model;
+pub mod chat_templates;
 mod cli;
 pub mod constrain;
 mod decoder;

@@ -8,10 +8,10 @@
 //! tokenizer.json            added_tokens: id, content, special; model.vocab
 //! tokenizer_config.json     added_tokens_decoder, bos_token, eos_token, ..., chat_template
 //! generation_config.json    eos_token_id, a number or a list: where generation stops
-//! chat_template.jinja       the template, if it has a file of its own
 //! ```
 //!
-//! `special_tokens_map.json` and `added_tokens.json` say some of it again; what changes is changed there, too.
+//! `special_tokens_map.json` and `added_tokens.json` say some of it again; what changes is changed there, too. Templates
+//! are read by [`super::chat_templates`].
 //!
 //! A wanted marker is there already, or takes the place of a token that was reserved for such a use, whose row of the
 //! embedding exists, or is added after all others, which takes a row more ([`super::resize`]).
@@ -21,7 +21,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::files::{FileError, Problem, read_json, read_text, write_json};
+use super::chat_templates;
+use super::files::{FileError, Problem, read_json, write_json};
 
 /// The files that hold tokens.
 const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
@@ -30,6 +31,8 @@ const NAMES: [&str; 2] = ["special_tokens_map.json", "added_tokens.json"];
 /// The names under which a tokenizer's configuration keeps a token.
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
+/// The key of special tokens that only some models have, by name.
+const SPECIFIC: &str = "model_specific_special_tokens";
 /// Ids beyond this are no ids of tokens.
 const MOST_ID: u32 = 1 << 24;
 
@@ -43,7 +46,11 @@ pub struct Markers {
     /// Where generation stops.
     pub stops: Vec<u32>,
     /// The templates by name; the one without a name is called `default`.
-    pub templates: Vec<(String, String)>,
+    pub templates: chat_templates::Named,
+    /// Where the templates are.
+    pub place: chat_templates::Place,
+    /// Whether the folder has a processor, which always takes the template `default`.
+    pub processor: bool,
     /// The largest id, and one: rows that the embedding needs at least.
     pub size: u32,
     /// Ids below `size` that no token has.
@@ -66,13 +73,20 @@ impl Markers {
         if let Some(json) = second {
             markers.config(json).map_err(|problem| problem.of(&config))?;
         }
+        let none = json!({});
+        let map = folder.join(NAMES[0]);
+        let own = second.as_ref().unwrap_or(&none);
+        if let Err(problem) = markers.names(&with_map(own, read_json(&map)?)) {
+            let is_from_map = Markers::default().names(own).is_ok();
+            return Err(problem.of(if is_from_map { &map } else { &config }));
+        }
         if let Some(json) = read_json(&generation)? {
             markers.stops = stops(&json).map_err(|problem| problem.of(&generation))?;
         }
-        if let Some(source) = read_text(&folder.join("chat_template.jinja"))? {
-            markers.templates.retain(|(name, _)| name != "default");
-            markers.templates.insert(0, ("default".into(), source));
+        if let Some((place, templates)) = chat_templates::read(folder)? {
+            (markers.place, markers.templates) = (place, templates);
         }
+        markers.processor = chat_templates::has_processor(folder);
         markers.count();
         Ok(markers)
     }
@@ -81,7 +95,7 @@ impl Markers {
     pub fn of_config(path: &Path) -> Result<Markers, FileError> {
         let json = read_json(path)?.ok_or_else(|| Problem::Missing { need: "such file" }.of(path))?;
         let mut markers = Markers::default();
-        markers.config(&json).map_err(|problem| problem.of(path))?;
+        markers.config(&json).and_then(|()| markers.names(&json)).map_err(|problem| problem.of(path))?;
         markers.count();
         Ok(markers)
     }
@@ -179,25 +193,44 @@ impl Markers {
                 self.add(text(&entry["content"], name)?, id)?;
             }
         }
+        self.templates = chat_templates::entry(&json["chat_template"])?.unwrap_or_default();
+        Ok(())
+    }
+
+    /// The special tokens that templates know by name: the usual seven, every other text whose key ends in `_token`, and
+    /// those that are named in an object of extra ones.
+    fn names(&mut self, json: &Json) -> Result<(), Problem> {
         for name in NAMED {
-            let token = &json[name];
-            let token = if token.is_object() { &token["content"] } else { token };
-            if let Some(token) = token.as_str() {
-                self.named.push((name.into(), token.into()));
+            self.name(name, &json[name])?;
+        }
+        let Json::Object(all) = json else { return Ok(()) };
+        for (name, token) in all.iter().filter(|(name, _)| name.ends_with("_token")) {
+            if !NAMED.contains(&name.as_str()) && (token.is_string() || token["content"].is_string()) {
+                self.name(name, token)?;
             }
         }
-        match &json["chat_template"] {
-            Json::String(source) => self.templates.push(("default".into(), source.clone())),
-            Json::Array(all) => {
-                for (at, entry) in all.iter().enumerate() {
-                    let part = |part: &'static str| {
-                        text(&entry[part], move || format!("chat_template[{at}].{part}"))
-                    };
-                    self.templates.push((part("name")?.into(), part("template")?.into()));
+        let extra = all.get("extra_special_tokens").filter(|extra| !is_empty(extra));
+        let extra = extra.or_else(|| all.get("additional_special_tokens"));
+        for (key, tokens) in [("extra_special_tokens", extra), (SPECIFIC, all.get(SPECIFIC))] {
+            for (name, token) in tokens.and_then(Json::as_object).into_iter().flatten() {
+                if !token.is_string() && !token["content"].is_string() {
+                    return Err(Problem::entry(format!("{key}.{name}"), token, "a token's text"));
                 }
+                self.name(name, token)?;
             }
-            Json::Null => (),
-            other => return Err(Problem::entry("chat_template", other, "a text or a list")),
+        }
+        Ok(())
+    }
+
+    /// Names a token: a text, or an object with its text as `content`.
+    fn name(&mut self, name: &str, token: &Json) -> Result<(), Problem> {
+        let text = match token {
+            Json::Object(_) => Some(text(&token["content"], || format!("{name}.content"))?),
+            token => token.as_str(),
+        };
+        if let Some(text) = text {
+            self.named.retain(|(known, _)| known != name);
+            self.named.push((name.into(), text.into()));
         }
         Ok(())
     }
@@ -213,6 +246,28 @@ impl Markers {
         let ids: BTreeSet<u32> = self.added.values().chain(self.vocabulary.values()).copied().collect();
         self.size = ids.last().map_or(0, |last| last + 1);
         self.holes = self.size - ids.len() as u32;
+    }
+}
+
+/// A configuration with the names of `special_tokens_map.json`, which count where it does not have the added tokens, as
+/// older tokenizers were written.
+fn with_map(config: &Json, map: Option<Json>) -> Json {
+    let mut named = config.clone();
+    if let (Json::Object(all), Some(Json::Object(map))) = (&mut named, map)
+        && !all.contains_key("added_tokens_decoder")
+    {
+        all.extend(map);
+    }
+    named
+}
+
+/// Whether a value is null or holds nothing.
+fn is_empty(json: &Json) -> bool {
+    match json {
+        Json::Null => true,
+        Json::Array(all) => all.is_empty(),
+        Json::Object(all) => all.is_empty(),
+        Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
     }
 }
 

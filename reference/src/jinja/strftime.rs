@@ -29,7 +29,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// What is before a code.
+/// The flags, the width and the modifier of a directive.
 #[derive(Clone, Copy, Default)]
 struct Style {
     pad: Option<char>,
@@ -90,11 +90,15 @@ fn write(moment: Moment, cx: &Context, format: &str, most: usize, out: &mut Stri
         let code = after.chars().next();
         let length = directive.len() - after.len() + code.map_or(0, char::len_utf8);
         let field = Field { moment, style, directive: &directive[..length] };
-        let text = field.text(cx, code, most)?;
-        if style.width.max(text.len()) > most.saturating_sub(out.len()) {
+        let room = most.saturating_sub(out.len());
+        if style.width > room {
             return Ok(false);
         }
-        cx.charge(style.width.max(text.len()))?;
+        cx.grow(out, style.width + directive[..length].len())?;
+        let text = field.text(cx, code)?;
+        if text.len() > room {
+            return Ok(false);
+        }
         field.push(&text, out);
         rest = &directive[length..];
     }
@@ -131,10 +135,10 @@ struct Field<'f> {
     directive: &'f str,
 }
 
-/// What a directive writes: the text without the width's padding, and the case it is written in.
+/// The text of a directive before it is padded, and the case in which it is written.
 struct Written {
     text: String,
-    /// What it may still be padded to.
+    /// The width to which it is padded.
     width: usize,
     lower: bool,
     upper: bool,
@@ -170,7 +174,7 @@ impl Field<'_> {
         Written { upper: self.style.upper || self.style.swap, ..self.plain(text) }
     }
 
-    /// A number of at least so many digits, padded by `pad` if no flag says otherwise.
+    /// A number with a minimum number of digits, padded by `pad` unless a flag asks for another padding.
     fn number(&self, value: i64, digits: usize, pad: char) -> Written {
         let digits = digits.max(self.style.width);
         let text = value.unsigned_abs().to_string();
@@ -198,10 +202,7 @@ impl Field<'_> {
         Ok(self.plain(text))
     }
 
-    fn text(&self, cx: &Context, code: Option<char>, most: usize) -> Result<Written, Error> {
-        if self.style.width > most {
-            return Ok(self.plain(""));
-        }
+    fn text(&self, cx: &Context, code: Option<char>) -> Result<Written, Error> {
         let Some(code) = code.filter(|code| self.takes_modifier(*code)) else {
             return Ok(self.plain(self.directive));
         };
@@ -215,10 +216,8 @@ impl Field<'_> {
     fn takes_modifier(&self, code: char) -> bool {
         match self.style.modifier {
             None => true,
-            Some('E') => {
-                "cCxXyYsnptPrRTDF".contains(code) && !"DFRTr".contains(code) || "nptPs".contains(code)
-            }
-            Some(_) => !"%aAcCDFxXY".contains(code),
+            Some('E') => !"aAbBdDeFgGhHIjklmMSUVwW".contains(code),
+            Some(_) => !"aAcDFxXY".contains(code),
         }
     }
 
@@ -265,17 +264,14 @@ impl Field<'_> {
             'W' => two((of_year - (weekday + 6) % 7 + 7) / 7),
             'y' => two(year.rem_euclid(100)),
             'Y' => self.number(year, 1, '0'),
-            'z' => Written { upper: false, ..self.number(0, 4, '0') },
-            'Z' => {
-                let upper = self.style.upper && !self.style.swap;
-                Written { lower: self.style.swap, upper, ..self.plain("UTC") }
-            }
+            'z' => Written { width: 0, ..self.plain("") },
+            'Z' => self.plain(""),
             _ => self.plain(self.directive),
         }
     }
 }
 
-/// What stands for a longer format.
+/// The format that a code abbreviates.
 fn longer(code: char) -> Option<&'static str> {
     Some(match code {
         'D' | 'x' => "%m/%d/%y",

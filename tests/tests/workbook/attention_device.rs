@@ -665,6 +665,17 @@ fn hold_narrow(case: &Case, on: &[&dyn Device]) {
     }
 }
 
+/// Types, depths and widths of heads.
+const NARROW: [(Element, [usize; 2]); 7] = [
+    (Element::Bf16, [64, 64]),
+    (Element::Bf16, [128, 48]),
+    (Element::Bf16, [128, 128]),
+    (Element::F16, [80, 96]),
+    (Element::F16, [7, 5]),
+    (Element::F16, [64, 64]),
+    (Element::F16, [128, 128]),
+];
+
 const NARROW_LENGTHS: [(usize, usize); 4] = [(127, 200), (65, 65), (200, 200), (1, 1)];
 
 const NARROW_KINDS: [Kind; 9] = [
@@ -683,7 +694,7 @@ const NARROW_KINDS: [Kind; 9] = [
 /// two of them on a GPU, which compiles a text for each case. `turn` chooses which two.
 ///
 /// A test covers one pair of depth and width, so that the harness compiles for several at once.
-fn hold_all_kinds(element: Element, [depth, width]: [usize; 2], turn: usize) {
+fn hold_all_kinds((element, [depth, width]): (Element, [usize; 2]), turn: usize) {
     for (j, kind) in NARROW_KINDS.into_iter().enumerate() {
         for (k, (queries, keys)) in NARROW_LENGTHS.into_iter().enumerate() {
             let card = card().filter(|_| (turn + j + k) % 2 == 0);
@@ -696,37 +707,37 @@ fn hold_all_kinds(element: Element, [depth, width]: [usize; 2], turn: usize) {
 
 #[test]
 fn bf16_attention_with_heads_of_64_and_64() {
-    hold_all_kinds(Element::Bf16, [64, 64], 0);
+    hold_all_kinds(NARROW[0], 0);
 }
 
 #[test]
 fn bf16_attention_with_heads_of_128_and_48() {
-    hold_all_kinds(Element::Bf16, [128, 48], 1);
+    hold_all_kinds(NARROW[1], 1);
 }
 
 #[test]
 fn bf16_attention_with_heads_of_128_and_128() {
-    hold_all_kinds(Element::Bf16, [128, 128], 2);
+    hold_all_kinds(NARROW[2], 2);
 }
 
 #[test]
 fn f16_attention_with_heads_of_80_and_96() {
-    hold_all_kinds(Element::F16, [80, 96], 0);
+    hold_all_kinds(NARROW[3], 0);
 }
 
 #[test]
 fn f16_attention_with_heads_of_7_and_5() {
-    hold_all_kinds(Element::F16, [7, 5], 1);
+    hold_all_kinds(NARROW[4], 1);
 }
 
 #[test]
 fn f16_attention_with_heads_of_64_and_64() {
-    hold_all_kinds(Element::F16, [64, 64], 2);
+    hold_all_kinds(NARROW[5], 2);
 }
 
 #[test]
 fn f16_attention_with_heads_of_128_and_128() {
-    hold_all_kinds(Element::F16, [128, 128], 3);
+    hold_all_kinds(NARROW[6], 3);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod laws;
 mod tools;
 
 use challenges::issues::chat::{ChatTemplate, Clock, Error, Limits, Moment, Options, Rendered, Variables};
+use reference::exact;
 use serde_json::Value;
 
 /// Templates of a line or two by the test that reads them, and what jinja2 makes of them: `tests/peers/chat_python.py`.
@@ -14,7 +15,7 @@ const WRITTEN: &str = include_str!("chat/written.jsonl");
 
 /// The rows of a test.
 pub(super) fn written(test: &str) -> impl Iterator<Item = Value> {
-    let rows = WRITTEN.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let rows = WRITTEN.lines().map(|line| exact::from_str(line).expect("a line of JSON"));
     rows.filter(move |row: &Value| row["test"] == test)
 }
 

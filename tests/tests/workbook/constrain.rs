@@ -54,6 +54,11 @@ fn constraint(schema: &Value) -> Constraint {
     Constraint::new(schema, &vocabulary()).unwrap_or_else(|error| panic!("{schema}: {error}"))
 }
 
+/// A schema with a whole number of 65 bits at each `#`.
+fn large(schema: &str) -> Value {
+    reference::exact::from_str(&schema.replace('#', "18446744073709551616")).expect("JSON")
+}
+
 /// The place of the first byte that is refused, if one is.
 fn refused_at(constraint: &mut Constraint, text: &[u8]) -> Option<usize> {
     let wrong = |error: Error| assert!(matches!(error, Error::Refused { .. }), "{error}");
@@ -558,7 +563,14 @@ fn a_schema_that_cannot_be_held_to_is_refused() {
         (json!({"const": deep_value}), "at most 32 levels"),
         (json!({"properties": many}), "at most 2000 values"),
         (json!({"minimum": "\u{e9}".repeat(200), "type": "number"}), "no mask"),
+        (large("{\"enum\": [1, #]}"), "schema, enum: expected whole numbers of at most 64 bits, found 184"),
+        (large("{\"const\": #}"), "schema, const: expected whole numbers of at most 64 bits"),
+        (
+            large("{\"type\": \"integer\", \"maximum\": #}"),
+            "maximum: expected whole numbers of at most 64 bits",
+        ),
     ];
+    constraint(&large("{\"type\": \"integer\", \"default\": #, \"examples\": [#]}"));
     for (schema, what) in wrong {
         let error = Constraint::new(&schema, &vocabulary()).map(drop).expect_err(what).to_string();
         assert!(error.contains(what), "{what}: {error}");

@@ -64,6 +64,7 @@ mod lse;
 mod markers;
 mod merged;
 mod modules;
+mod named_templates;
 mod notebook;
 mod objectives;
 mod on_ranks;

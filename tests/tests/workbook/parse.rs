@@ -181,6 +181,39 @@ fn a_declared_type_casts_an_argument() {
 }
 
 #[test]
+fn whole_numbers_of_any_size_stay_exact() {
+    use challenges::issues::chat::parse::json::read;
+    use reference::exact;
+    for (text, want) in [
+        ("[18446744073709551616, -9223372036854775809]", "[18446744073709551616,-9223372036854775809]"),
+        ("{\"a\": -0, \"b\": 1e20}", "{\"a\":0,\"b\":1e20}"),
+        ("100000000000000000000000000000000000000001", "100000000000000000000000000000000000000001"),
+    ] {
+        assert_eq!(exact::to_string(&read(text).expect("JSON")), want);
+    }
+    let digits = |count: usize| "9".repeat(count);
+    assert!(read(&digits(4300)).is_ok() && read(&digits(4301)).is_err());
+    let text = "a </think><call f>{\"x\": [18446744073709551616, -0]}</call>b<score>1_000_000_000_000_000_000_000</score>";
+    let each: Vec<usize> = (1..text.len()).collect();
+    for cuts in [&[][..], each.as_slice()] {
+        let (message, _) = answer(&tags(), &Tools::default(), "<start>", text.as_bytes(), cuts);
+        let message = exact::to_string(&Value::Object(message.expect("the text is sound")));
+        assert!(message.contains("\"x\":[18446744073709551616,0]"), "{message}");
+        assert!(message.contains("\"score\":1000000000000000000000"), "{message}");
+    }
+    let properties = json!({"n": {"type": "integer"}, "m": {"type": "number"}});
+    let tool = json!({"name": "f", "parameters": {"properties": properties}});
+    let template = json!({"start_anchor": "<s>", "fields": {"calls": {
+        "open": "{", "close": "}", "content": "kv-lines", "content_args": {"line_sep": ";"},
+        "transform": {"function": {"name": "f", "arguments": "{content}"}}}}});
+    let template = ResponseTemplate::new(&template).expect("the template is sound");
+    let (message, _) =
+        answer(&template, &Tools::new([&tool]), "", b"{n:18446744073709551616;m:1e22;n2:-0}", &[]);
+    let message = exact::to_string(&Value::Object(message.expect("the text is sound")));
+    assert!(message.contains("\"n\":18446744073709551616,\"m\":10000000000000000000000"), "{message}");
+}
+
+#[test]
 fn a_marker_that_cannot_grow_is_known_at_once() {
     let template = tags();
     let mut events = Vec::new();

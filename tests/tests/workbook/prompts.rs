@@ -96,6 +96,49 @@ fn a_row_of_messages_that_is_none_is_named() {
     assert!(error.contains("assistant_only_loss needs `messages`"), "{error}");
 }
 
+#[test]
+fn rows_with_tools_take_the_template_for_tools() {
+    let Some(sft) = Sft::find() else { return };
+    let messages = json!([{"role": "user", "content": "river"}, {"role": "assistant", "content": "stone"}]);
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]);
+    let rows = [
+        json!({"messages": messages}),
+        json!({"messages": messages, "tools": null}),
+        json!({"messages": messages, "tools": tools}),
+        json!({"messages": messages, "tools": tools.to_string()}),
+        json!({"messages": messages, "tools": []}),
+    ];
+    let default = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}";
+    let place = Place::new(&sft, &json!(default), &rows);
+    fs::create_dir(place.path("additional_chat_templates")).expect("a folder");
+    fs::write(place.path("additional_chat_templates/tool_use.jinja"), "{{ messages[1].content }}")
+        .expect("it can be written");
+    let data = place.rows(false).expect("rows");
+    let ids: Vec<&Vec<i32>> = data.rows.iter().map(|row| &row.ids).collect();
+    assert!(ids[0] == ids[1] && ids[2] == ids[3] && ids[3] == ids[4] && ids[0] != ids[2], "{ids:?}");
+    let error = place.rows(true).expect_err("the template for tools has no marks");
+    assert!(error.contains("line 3: assistant_only_loss needs {% generation %} marks"), "{error}");
+}
+
+#[test]
+fn whole_numbers_of_rows_are_exact() {
+    let Some(sft) = Sft::find() else { return };
+    let template = json!("{% for m in messages %}{{ m.content }}{% endfor %}{{ tools[0].max }}");
+    let texts = [
+        r#"{"messages": [{"role": "user", "content": 18446744073709551616}], "tools": [{"max": -0}], "label": 1e300}"#,
+        r#"{"messages": [{"role": "user", "content": 18446744073709551616}], "tools": "[{\"max\": -0}]"}"#,
+        r#"{"messages": [{"role": "user", "content": "18446744073709551616"}], "tools": [{"max": 0}]}"#,
+    ];
+    let place = Place::new(&sft, &template, &[]);
+    fs::write(place.path("rows.jsonl"), texts.join("\n")).expect("it can be written");
+    let data = place.rows(false).expect("rows");
+    assert!(
+        data.rows.len() == 3 && data.rows.iter().all(|row| row.ids == data.rows[0].ids),
+        "{:?}",
+        data.rows
+    );
+}
+
 /// Lines that a table was written as have every key of all of them.
 #[test]
 fn keys_that_are_null_are_none() {

@@ -254,7 +254,7 @@ fn a_bad_input_is_named_with_what_is_needed() {
         (2, &["lint", "none.jinja"], "none.jinja: there is no such file"),
         (2, &["lint", "bad.jinja"], "TemplateSyntaxError"),
         (2, &["lint", "bad.json"], "bad.json: invalid JSON"),
-        (2, &["lint", "two.json"], "expected one template, or one called default, found a, b"),
+        (2, &["lint", "two.json"], "expected a chat template called default or tool_use, found a, b"),
         (2, &["lint", "."], "the folder holds no tokenizer.json or tokenizer_config.json"),
         (2, &["render", "t.jinja", "--messages", "bad.json"], "bad.json: invalid JSON"),
         (2, &["render", "t.jinja", "--messages", "two.json"], "two.json: expected a list of messages"),

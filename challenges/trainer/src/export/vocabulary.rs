@@ -28,7 +28,7 @@ use serde_json::Value as Json;
 
 use super::carried::{self, Method, Prefix, steps};
 use crate::decoder::stops;
-use crate::files::{Problem, read_json, read_text};
+use crate::files::{Problem, read_json};
 use crate::gguf_tokenizer::PATTERNS;
 use crate::markers::Markers;
 use crate::output::Failure;
@@ -423,12 +423,8 @@ fn templates(
     markers: &Markers,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<(String, Value)>, Failure> {
-    let mut all: BTreeMap<String, String> = additional(&folder.join("additional_chat_templates"))?;
-    all.extend(markers.templates.iter().cloned());
+    let mut all: BTreeMap<String, String> = markers.templates.iter().cloned().collect();
     let text = |text: String| Value::String(text);
-    if all.len() == 1 {
-        return Ok(all.into_values().map(|only| ("tokenizer.chat_template".into(), text(only))).collect());
-    }
     let own = all.remove("default");
     if own.is_none() && !all.is_empty() {
         let named =
@@ -443,17 +439,4 @@ fn templates(
     }
     keys.extend(all.into_iter().map(|(name, own)| (format!("tokenizer.chat_template.{name}"), text(own))));
     Ok(keys)
-}
-
-/// The chat templates of a folder of them, by the names of its files.
-fn additional(folder: &Path) -> Result<BTreeMap<String, String>, Failure> {
-    let mut all = BTreeMap::new();
-    for entry in folder.read_dir().into_iter().flatten() {
-        let path = entry.map_err(|error| Failure::fault(folder, error))?.path();
-        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
-        if let Some(name) = name.filter(|_| path.extension().is_some_and(|end| end == "jinja")) {
-            all.extend(read_text(&path).map_err(Failure::usage)?.map(|text| (name, text)));
-        }
-    }
-    Ok(all)
 }

@@ -13,19 +13,30 @@ use crate::output::{Failure, Options};
 /// Runs `template lint`; 1 if something is found.
 pub(super) fn run(options: &Options, from: &Path) -> Result<u8, Failure> {
     options.writes_elsewhere(&[from])?;
-    let findings = Source::read(from)?.findings(from)?;
+    let source = Source::read(from)?;
+    let findings = source.findings(from)?;
+    let several = findings.len() > 1;
+    let all = || findings.iter().flat_map(|(name, all)| all.iter().map(move |finding| (*name, finding)));
     let text = if options.json {
-        format!("{}\n", Json::Array(findings.iter().map(describe).collect()))
-    } else if findings.is_empty() {
+        let describe = |(name, finding): (&str, &Finding)| {
+            let mut message = describe(finding);
+            if several {
+                message["template"] = json!(name);
+            }
+            message
+        };
+        format!("{}\n", Json::Array(all().map(describe).collect()))
+    } else if all().next().is_none() {
         format!("{}: nothing is lost in any probe\n", from.display())
     } else {
-        findings.iter().fold(String::new(), |mut message, finding| {
-            let _ = writeln!(message, "{}", clean(&finding.to_string()));
+        all().fold(String::new(), |mut message, (name, finding)| {
+            let before = if several { format!("{name}: ") } else { String::new() };
+            let _ = writeln!(message, "{before}{}", clean(&finding.to_string()));
             message
         })
     };
     options.give(&text)?;
-    Ok(u8::from(!findings.is_empty()))
+    Ok(u8::from(all().next().is_some()))
 }
 
 fn describe(finding: &Finding) -> Json {

@@ -6,7 +6,7 @@ mod repair;
 mod source;
 
 pub(crate) use render::json_of;
-pub(crate) use source::Source;
+pub(crate) use source::{Source, Templates};
 
 use std::path::PathBuf;
 

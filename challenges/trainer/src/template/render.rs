@@ -6,10 +6,11 @@ use challenges::issues::chat::defuse::Defuser;
 use challenges::issues::chat::{self, Clock, Conversation, Moment, Steps};
 use clap::Args;
 use jiff::civil::DateTime;
+use reference::exact;
 use serde_json::{Value as Json, json};
 
 use super::source::Source;
-use crate::files::read_value;
+use crate::files::read_exact;
 use crate::messages;
 use crate::output::{Failure, Options, warn};
 use crate::roles::{self, Roles};
@@ -59,7 +60,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 
 fn variable(text: &str) -> Result<(String, Json), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=JSON, found {text:?}"))?;
-    let json = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+    let json = exact::from_str(value).unwrap_or_else(|_| json!(value));
     Ok((name.into(), json))
 }
 
@@ -73,7 +74,10 @@ impl Render {
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
         let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
         let conversation = self.conversation(&source)?;
-        let rendered = match compiled.chat(&conversation) {
+        let template = compiled.template(&conversation);
+        let template =
+            template.map_err(|error| Failure::usage(format!("{}: {error}", self.from.display())))?;
+        let rendered = match template.chat(&conversation) {
             Ok(rendered) => rendered,
             Err(error) => {
                 warn(&format!("{}: {error}", self.from.display()));
@@ -81,7 +85,7 @@ impl Render {
             }
         };
         if conversation.messages.iter().any(roles::is_unusual) {
-            let roles = Roles::new([source.text.as_str()].into_iter());
+            let roles = Roles::new(source.templates.iter().map(|(_, text)| text.as_str()));
             let write = |other: &Conversation| compiled.chat(other).map(|other| other.text);
             let _ = roles.check(&conversation, &rendered.text, write); // its error is a notice, too
             for notice in roles.take_notices() {
@@ -157,6 +161,6 @@ fn kind(value: &Json) -> &'static str {
 
 /// Reads a file's JSON.
 pub(crate) fn json_of(path: &Path) -> Result<Json, Failure> {
-    let json = read_value(path).map_err(Failure::usage)?;
+    let json = read_exact(path).map_err(Failure::usage)?;
     json.ok_or_else(|| Failure::usage(format!("{}: expected a file, found none", path.display())))
 }

@@ -9,6 +9,7 @@ use reference::atomic_write;
 use serde_json::{Value as Json, json};
 
 use super::source::{Kind, Source};
+use crate::chat_templates::{self, Place};
 use crate::files::{copy, read_json, write_json};
 use crate::markers::{Plan, TokenSource};
 use crate::output::{Failure, Options, print, print_foreign};
@@ -29,6 +30,12 @@ const TOKENIZER: [&str; 10] = [
     "merges.txt",
 ];
 
+/// The files of a processor that may hold a template.
+const PROCESSOR: [&str; 3] = ["processor_config.json", "preprocessor_config.json", chat_templates::LEGACY];
+
+/// A template's name, and what became of it.
+type Mended = (String, Repaired);
+
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
     /// A template, a `tokenizer_config.json`, or a checkpoint's folder
@@ -47,7 +54,7 @@ pub(crate) struct Repair {
 impl Repair {
     pub fn run(&self, options: &Options) -> Result<u8, Failure> {
         let source = Source::read(&self.from)?;
-        let folder = matches!(source.kind, Kind::Folder | Kind::FolderConfig);
+        let folder = source.kind == Kind::Folder;
         if !folder && (self.resize || !self.markers.is_empty()) {
             return Err(Failure::usage(format!(
                 "{}: --markers and --resize need a checkpoint's folder",
@@ -60,15 +67,18 @@ impl Repair {
         let wanted: Vec<&str> = self.markers.iter().map(String::as_str).collect();
         let plan = (!wanted.is_empty()).then(|| source.markers.plan(&wanted));
         let style = Style::fitting(|text| wanted.contains(&text) || source.markers.id(text).is_some());
-        let aim = repair::Options { style, probes: source.probes(), ..repair::Options::default() };
-        let repaired = repair_by(&source.text, &source.findings(&self.from)?, &aim);
-        let written = self.write(options.output.as_deref(), &source, &repaired, plan.as_ref())?;
-        if options.json {
-            print(&format!("{}\n", summary(&repaired, plan.as_ref())));
-        } else {
-            print_foreign(&format!("{}{}{written}", repaired.diff, sentences(&repaired, plan.as_ref())));
+        let mut all: Vec<Mended> = Vec::new();
+        for ((name, text), (_, findings)) in source.templates.iter().zip(source.findings(&self.from)?) {
+            let aim = repair::Options { style, probes: source.probes(name), ..repair::Options::default() };
+            all.push((name.clone(), repair_by(text, &findings, &aim)));
         }
-        Ok(u8::from(!repaired.unfixed.is_empty()))
+        let written = self.write(options.output.as_deref(), &source, &all, plan.as_ref())?;
+        if options.json {
+            print(&format!("{}\n", summary(&all, plan.as_ref())));
+        } else {
+            print_foreign(&format!("{}{}{written}", diff(&all), sentences(&all, plan.as_ref())));
+        }
+        Ok(u8::from(all.iter().any(|(_, repaired)| !repaired.unfixed.is_empty())))
     }
 
     /// Writes the result; says what was written.
@@ -76,7 +86,7 @@ impl Repair {
         &self,
         to: Option<&Path>,
         source: &Source,
-        repaired: &Repaired,
+        repaired: &[Mended],
         plan: Option<&Plan>,
     ) -> Result<String, Failure> {
         let Some(to) = to else { return Ok(String::new()) };
@@ -87,12 +97,14 @@ impl Repair {
                     to.display()
                 )));
             }
-            match source.kind {
-                Kind::Config => with_template(&self.from, to, &repaired.source)?,
-                _ => atomic_write::write(to, repaired.source.as_bytes())
-                    .map_err(|error| Failure::fault(to, error))?,
+            match (source.kind, repaired) {
+                (Kind::Text, [(_, only)]) => {
+                    atomic_write::write(to, only.source.as_bytes())
+                        .map_err(|error| Failure::fault(to, error))?;
+                }
+                _ => with_templates(&self.from, to, repaired)?,
             }
-            let how = if repaired.diff.is_empty() { ", as it was" } else { "" };
+            let how = if diff(repaired).is_empty() { ", as it was" } else { "" };
             return Ok(format!("written: {}{how}\n", to.display()));
         }
         if !is_free(to) {
@@ -111,7 +123,7 @@ impl Repair {
         &self,
         to: &Path,
         source: &Source,
-        repaired: &Repaired,
+        repaired: &[Mended],
         plan: Option<&Plan>,
     ) -> Result<String, Failure> {
         for name in TOKENIZER {
@@ -121,14 +133,7 @@ impl Repair {
         if let Some(plan) = plan {
             rows = plan.apply(&self.from, to).map_err(Failure::usage)?;
         }
-        if source.kind == Kind::Folder {
-            let path = to.join("chat_template.jinja");
-            atomic_write::write(&path, repaired.source.as_bytes())
-                .map_err(|error| Failure::fault(&path, error))?;
-        } else {
-            let name = "tokenizer_config.json";
-            with_template(&to.join(name), &to.join(name), &repaired.source)?;
-        }
+        self.write_templates(to, source, repaired)?;
         let mut message = String::new();
         if self.resize {
             let done = resize(&self.from, to, rows.into(), self.pad).map_err(Failure::usage)?;
@@ -143,18 +148,45 @@ impl Repair {
         }
         Ok(format!("{message}written: {}\n", to.display()))
     }
+
+    /// The templates where they were found: those that were mended, and the others as they are.
+    fn write_templates(&self, to: &Path, source: &Source, repaired: &[Mended]) -> Result<(), Failure> {
+        for name in PROCESSOR {
+            copy(&self.from.join(name), &to.join(name)).map_err(Failure::usage)?;
+        }
+        let file = match source.markers.place {
+            Place::TokenizerConfig => "tokenizer_config.json",
+            Place::ProcessorConfig => "processor_config.json",
+            Place::Legacy => chat_templates::LEGACY,
+            Place::Files => {
+                for (name, text) in &source.markers.templates {
+                    let mended = repaired.iter().find(|(known, _)| known == name);
+                    let text = mended.map_or(text, |(_, repaired)| &repaired.source);
+                    let path = chat_templates::path(to, name);
+                    let parent = path.parent().unwrap_or(to);
+                    fs::create_dir_all(parent).map_err(|error| Failure::fault(parent, error))?;
+                    atomic_write::write(&path, text.as_bytes())
+                        .map_err(|error| Failure::fault(&path, error))?;
+                }
+                return Ok(());
+            }
+        };
+        with_templates(&to.join(file), &to.join(file), repaired)
+    }
 }
 
-/// A `tokenizer_config.json` with another template.
-fn with_template(from: &Path, to: &Path, template: &str) -> Result<(), Failure> {
+/// A configuration with other templates.
+fn with_templates(from: &Path, to: &Path, repaired: &[Mended]) -> Result<(), Failure> {
     let mut json = read_json(from).map_err(Failure::usage)?.unwrap_or_else(|| json!({}));
-    match &mut json["chat_template"] {
-        Json::Array(all) => {
-            let one = all.len() == 1;
-            let default = all.iter_mut().filter(|entry| entry["name"] == "default" || one);
-            default.for_each(|entry| entry["template"] = json!(template));
+    for (name, Repaired { source, .. }) in repaired {
+        match &mut json["chat_template"] {
+            Json::Array(all) => {
+                let named = all.iter_mut().filter(|entry| entry["name"] == *name);
+                named.for_each(|entry| entry["template"] = json!(source));
+            }
+            Json::Object(all) => drop(all.insert(name.clone(), json!(source))),
+            other => *other = json!(source),
         }
-        other => *other = json!(template),
     }
     write_json(to, &json).map_err(|error| Failure::Fault(error.to_string()))
 }
@@ -167,15 +199,26 @@ fn place(text: &str, place: &TokenSource) -> String {
     }
 }
 
-fn sentences(repaired: &Repaired, plan: Option<&Plan>) -> String {
+/// The differences of all templates, each under the name of its file.
+fn diff(repaired: &[Mended]) -> String {
+    let file = |name: &str| chat_templates::path(Path::new(""), name).display().to_string();
+    let named = |(name, repaired): &Mended| repaired.diff.replacen(chat_templates::FILE, &file(name), 2);
+    repaired.iter().map(named).collect()
+}
+
+fn sentences(repaired: &[Mended], plan: Option<&Plan>) -> String {
     let mut out = String::new();
-    for finding in &repaired.fixed {
-        let _ = writeln!(out, "mended: {}: {}", finding.rule.name(), finding.rule.sentence());
+    let several = repaired.len() > 1;
+    for (name, repaired) in repaired {
+        let before = if several { format!("{name}: ") } else { String::new() };
+        for finding in &repaired.fixed {
+            let _ = writeln!(out, "{before}mended: {}: {}", finding.rule.name(), finding.rule.sentence());
+        }
+        for unfixed in &repaired.unfixed {
+            let _ = writeln!(out, "{before}left: {}: {}", unfixed.finding.rule.name(), unfixed.why);
+        }
     }
-    for unfixed in &repaired.unfixed {
-        let _ = writeln!(out, "left: {}: {}", unfixed.finding.rule.name(), unfixed.why);
-    }
-    if repaired.fixed.is_empty() && repaired.unfixed.is_empty() {
+    if out.is_empty() {
         out.push_str("nothing is lost in any probe\n");
     }
     if let Some(plan) = plan {
@@ -186,12 +229,14 @@ fn sentences(repaired: &Repaired, plan: Option<&Plan>) -> String {
     out
 }
 
-fn summary(repaired: &Repaired, plan: Option<&Plan>) -> Json {
+fn summary(repaired: &[Mended], plan: Option<&Plan>) -> Json {
     let why = |one: &Unfixed| json!({"rule": one.finding.rule.name(), "why": one.why});
+    let all = || repaired.iter().map(|(_, repaired)| repaired);
+    let fixed = all().flat_map(|repaired| &repaired.fixed);
     json!({
-        "diff": repaired.diff,
-        "fixed": repaired.fixed.iter().map(|finding| finding.rule.name()).collect::<Vec<_>>(),
-        "left": repaired.unfixed.iter().map(why).collect::<Vec<_>>(),
+        "diff": diff(repaired),
+        "fixed": fixed.map(|finding| finding.rule.name()).collect::<Vec<_>>(),
+        "left": all().flat_map(|repaired| &repaired.unfixed).map(why).collect::<Vec<_>>(),
         "markers": plan.map(|plan| plan.places.iter().map(|(text, place)| json!({"text": text, "id": place.id()})).collect::<Vec<_>>()),
         "stops": plan.map(|plan| plan.stops.clone()),
         "rows": plan.map(|plan| plan.rows),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use challenges::issues::chat::Conversation;
+use reference::exact;
 use reference::json::reason;
 use serde_json::{Map, Value as Json};
 
@@ -46,9 +47,9 @@ pub(super) fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a 
 /// Returns messages with the tools and variables of their line.
 pub(super) fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
     let tools = match given(object, "tools") {
-        Some(Json::String(text)) => Some(
-            serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {}", reason(&error)))?,
-        ),
+        Some(Json::String(text)) => {
+            Some(exact::from_str(text).map_err(|error| format!("tools: invalid JSON: {}", reason(&error)))?)
+        }
         tools => tools.cloned(),
     };
     if tools.as_ref().is_some_and(|tools| !tools.is_array()) {

@@ -35,7 +35,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 
-use challenges::issues::chat::{Chat as _, ChatTemplate, Conversation, Options, Rendered, Solution};
+use challenges::issues::chat::{Chat as _, Conversation, Options, Rendered, Solution};
 use challenges::issues::classify::{self, Classify as _, Problem};
 use reference::llama;
 use serde_json::{Map, Value as Json};
@@ -57,7 +57,7 @@ use crate::markers::Markers;
 use crate::messages::{self, kind};
 use crate::output::{Failure, warn};
 use crate::roles::Roles;
-use crate::template::Source;
+use crate::template::{Source, Templates};
 
 /// A row of data as a model reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,8 +77,8 @@ pub struct Row {
 /// What turns a line into a row.
 pub struct Encoder<'i> {
     tokenizer: Tokenizer,
-    /// The chat template with its variables, or why there is none.
-    template: Result<(ChatTemplate, Vec<(String, Json)>), String>,
+    /// The chat templates with their variables, or the reason why there are none.
+    template: Result<(Templates, Vec<(String, Json)>), String>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
     /// The text of that token, or the reason why the tokenizer has none.
@@ -215,7 +215,9 @@ impl<'i> Encoder<'i> {
             }
             source => source.map_err(|failure| failure.to_string()),
         };
-        let marks = source.as_ref().is_ok_and(|source| marks_generation(&source.text));
+        let marks = source
+            .as_ref()
+            .is_ok_and(|source| source.templates.iter().any(|(_, text)| marks_generation(text)));
         let template = match source {
             Ok(source) => {
                 let variables = source.variables();
@@ -442,8 +444,15 @@ impl<'i> Encoder<'i> {
         let write = |conversation: &Conversation| {
             let variables = [variables.as_slice(), &conversation.variables].concat(); // the last of a name counts
             let conversation = Conversation { variables, ..conversation.clone() };
-            template.chat(&conversation).map_err(|error| error.to_string())
+            template.chat(&conversation)
         };
+        if self.assistant_only && !marks_generation(template.source(conversation)?) {
+            return Err(
+                "assistant_only_loss needs {% generation %} marks in the chat template of this row, found \
+                 none; `trainer template repair` adds them"
+                    .into(),
+            );
+        }
         let rendered = write(conversation)?;
         self.roles.check(conversation, &rendered.text, |other| write(other).map(|other| other.text))?;
         Ok(rendered)

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
 
+use reference::exact;
 use reference::file_kind::{FileKind, without_bom};
 use reference::json::{self, Position, reason};
 use serde_json::{Map, Value as Json};
@@ -20,6 +21,19 @@ use crate::messages::kind;
 
 /// Bytes that a line or an item of an array may have.
 const LONGEST_LINE: usize = 64 << 20;
+
+/// Keys whose values templates read, with whole numbers of any size.
+const CONVERSATION: [&str; 9] = [
+    "messages",
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "conversations",
+    "tools",
+    "documents",
+    "chat_template_kwargs",
+];
 
 type Object = Map<String, Json>;
 
@@ -83,7 +97,7 @@ fn each(
     begin: Position,
     add: &mut dyn FnMut(Object) -> Result<(), String>,
 ) -> Result<(), String> {
-    let json = serde_json::from_slice(text).map_err(|error| {
+    let json = exact::from_slice(text).map_err(|error| {
         let (reason, Position { line, column }) = (reason(&error), begin.of(&error));
         let is_one = text.starts_with(b"{") && !error.is_eof() && reason != "trailing characters";
         let hint = if is_one { "" } else { "; each line must hold one complete object" };
@@ -94,7 +108,11 @@ fn each(
 
 fn object(json: Json) -> Result<Object, String> {
     match json {
-        Json::Object(object) => Ok(object),
+        Json::Object(mut object) => {
+            let others = object.iter_mut().filter(|(key, _)| !CONVERSATION.contains(&key.as_str()));
+            others.for_each(|(_, value)| exact::round(value));
+            Ok(object)
+        }
         other => Err(format!("expected a JSON object, found {}", kind(&other))),
     }
 }

@@ -217,7 +217,8 @@ impl Compiler {
                 Op::Autoescape(test, self.scoped(body)?)
             }
             StmtKind::Generation(body) => Op::Generation(self.scoped(body)?),
-            StmtKind::Block { name, scoped, body } => self.named_block(name, *scoped, body, span)?,
+            StmtKind::Block { name, required: true, .. } => Op::Required(name.clone()),
+            StmtKind::Block { name, scoped, body, .. } => self.named_block(name, *scoped, body, span)?,
             StmtKind::Import(name) => Op::Import(self.expr(name)?),
             StmtKind::Break => Op::Break,
             StmtKind::Continue => Op::Continue,

@@ -46,8 +46,10 @@ pub(crate) enum Op {
     FilterBlock(Vec<Applied>, Scoped),
     With(Vec<(Target, Expr)>, Scoped),
     Scope(Scoped),
-    /// Which macro of the program is the block that is written here.
+    /// The number of the macro that writes the block at this place.
     OwnBlock(usize),
+    /// A block of this name that no template writes.
+    Required(String),
     Autoescape(Expr, Scoped),
     Generation(Scoped),
     /// Which macro of the program, and where it is kept.

@@ -156,6 +156,9 @@ impl<'t> Run<'t> {
                 self.escapes = before;
                 done?;
             }
+            Op::Required(name) => {
+                return Err(raise(Kind::Runtime, format!("Required block '{name}' not found")));
+            }
             Op::OwnBlock(at) => {
                 if let Some(code) = self.program.macros.get(*at) {
                     let of = Macro { head: code.head.clone(), at: *at, frame: ROOT_FRAME };

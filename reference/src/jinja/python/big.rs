@@ -1,4 +1,4 @@
-//! Whole numbers that need more than 128 bits.
+//! The whole numbers that need more than 128 bits.
 //!
 //! Python's integers have no limit. Here a number may have [`MOST_BITS`] bits, and text of a number [`MOST_DIGITS`]
 //! decimal digits, as in Python. A larger one is an error, never a float.
@@ -132,8 +132,8 @@ pub(crate) fn compare_float(whole: &BigInt, float: f64) -> Option<Ordering> {
 
 /// Rounds to `digits` digits before the point, half to even.
 pub(crate) fn rounded(value: &BigInt, digits: u32) -> BigInt {
-    if f64::from(digits) > value.bits() as f64 {
-        return BigInt::zero();
+    if 3 * u64::from(digits) > value.bits() + 1 {
+        return BigInt::zero(); // it is less than half of the unit, whose bits are more than 3 per digit
     }
     let unit = BigInt::from(10).pow(digits);
     let (mut quotient, mut rest) = (value / &unit, value % &unit);
@@ -205,6 +205,10 @@ impl Whole<'_> {
             Whole::Small(value) => BigInt::from(value.unsigned_abs()),
             Whole::Big(value) => value.abs(),
         };
+        // a decimal digit has fewer than 4 bits
+        if radix == 10 && size.bits() > 4 * MOST_DIGITS as u64 {
+            return Err(too_long());
+        }
         let text = size.to_str_radix(radix);
         if radix == 10 && text.len() > MOST_DIGITS { Err(too_long()) } else { Ok(text) }
     }

@@ -61,7 +61,7 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
 #[derive(Clone, Copy)]
 enum Number<'a> {
     Int(i128),
-    /// One that needs more than 128 bits.
+    /// A whole number that needs more than 128 bits.
     Huge(&'a BigInt),
     Float(f64),
 }
@@ -103,7 +103,7 @@ fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
     if float >= i128::MAX as f64 {
         return Some(Ordering::Less);
     }
-    if float <= i128::MIN as f64 {
+    if float < i128::MIN as f64 {
         return Some(Ordering::Greater);
     }
     let whole = float.floor();

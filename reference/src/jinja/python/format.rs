@@ -300,7 +300,7 @@ fn radix(kind: char) -> u32 {
     }
 }
 
-/// What an alternate form begins with.
+/// The prefix of an alternate form.
 fn prefix(kind: char) -> &'static str {
     match kind {
         'x' => "0x",

@@ -15,7 +15,7 @@ const LIST: [&str; 11] =
     ["append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"];
 const DICT: [&str; 11] =
     ["clear", "copy", "fromkeys", "get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"];
-const NUMBER: [&str; 6] = ["as_integer_ratio", "bit_length", "conjugate", "hex", "imag", "is_integer"];
+const NUMBER: [&str; 5] = ["as_integer_ratio", "bit_length", "conjugate", "hex", "is_integer"];
 /// Methods that would change their list or dict.
 const CHANGING: [&str; 12] = [
     "append",
@@ -69,7 +69,19 @@ pub(crate) fn is_attribute(name: &str) -> bool {
         || LIST.contains(&name)
         || DICT.contains(&name)
         || NUMBER.contains(&name)
-        || matches!(name, "real" | "numerator" | "denominator" | "next" | "current" | "reset")
+        || matches!(
+            name,
+            "real"
+                | "imag"
+                | "numerator"
+                | "denominator"
+                | "start"
+                | "stop"
+                | "step"
+                | "next"
+                | "current"
+                | "reset"
+        )
 }
 
 /// The names of `value`'s own methods.
@@ -115,6 +127,14 @@ fn own(cx: &Context, value: &Value, name: &str) -> Result<Option<Value>, Error> 
         (Value::Int(_) | Value::Big(_) | Value::Huge(_) | Value::Bool(_), "denominator") => {
             Some(Value::Int(1))
         }
+        (Value::Seq(seq), "start" | "stop" | "step") => match seq.kind {
+            SeqKind::Range(start, stop, step) => Some(int(match name {
+                "start" => start,
+                "stop" => stop,
+                _ => step,
+            })),
+            _ => None,
+        },
         (Value::Space(space), _) => space.get(name),
         (Value::Cycler(cycler), "current") => Some(cycler.current()),
         (Value::Macro(of), _) => of.attribute(cx, name),

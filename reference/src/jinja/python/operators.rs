@@ -209,7 +209,7 @@ fn repeated(cx: &Context, of: &Value, count: usize) -> Answer {
 
 /// `left / right`.
 pub(crate) fn div(cx: &Context, left: &Value, right: &Value) -> Answer {
-    /// Whole numbers up to this size are floats.
+    /// The largest size up to which every whole number is a float.
     const EXACT: u128 = 1 << 53;
     match numbers(left, right)? {
         Some(Pair::Ints(_, 0)) => Err(by_zero("division")),

@@ -1,4 +1,4 @@
-//! Classes of characters as Python's `str` methods have them, where the standard library has none or another one.
+//! The character classes of Python's `str` methods that the standard library lacks or defines differently.
 //!
 //! Source: the Unicode Character Database, version 14: `UnicodeData.txt` and `Unihan_NumericValues.txt`.
 

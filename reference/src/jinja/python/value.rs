@@ -273,6 +273,9 @@ fn number(value: &Value) -> Option<NumberKey> {
         View::Bool(bool) => Some(NumberKey::Int(bool.into())),
         View::Int(int) => Some(NumberKey::Int(int)),
         View::Huge(huge) => Some(NumberKey::Huge(huge.clone())),
+        View::Float(float) if float.fract() == 0.0 && float.abs() < 1e18 => {
+            Some(NumberKey::Int(float as i128))
+        }
         View::Float(float) if float.fract() == 0.0 => {
             let whole = big::from_float(float);
             Some(whole.to_i128().map_or_else(|| NumberKey::Huge(whole), NumberKey::Int))

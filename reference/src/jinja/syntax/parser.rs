@@ -303,10 +303,10 @@ impl Parser<'_> {
     fn block_statement(&mut self) -> Parsed<StmtKind> {
         let name = self.name()?;
         let scoped = self.skip_name("scoped");
-        self.skip_name("required");
+        let required = self.skip_name("required");
         let body = self.closed(&["endblock"])?;
         self.skip_name(&name);
-        Ok(StmtKind::Block { name, scoped, body })
+        Ok(StmtKind::Block { name, scoped, required, body })
     }
 
     fn foreign_statement(&mut self) -> Parsed<StmtKind> {
@@ -911,7 +911,7 @@ pub(crate) fn mentions(body: &[Stmt], name: &str) -> bool {
         }
         StmtKind::Autoescape(e, body) => in_expr(e, name) || mentions(body, name),
         StmtKind::Generation(body) => mentions(body, name),
-        StmtKind::Block { .. } => false, // a function of its own
+        StmtKind::Block { .. } => false, // Jinja makes a separate function of it
     })
 }
 

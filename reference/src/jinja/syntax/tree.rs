@@ -144,6 +144,8 @@ pub(crate) enum StmtKind {
         name: String,
         /// Whether its body sees the variables of the loops and blocks around it.
         scoped: bool,
+        /// Whether another template has to write it.
+        required: bool,
         body: Vec<Stmt>,
     },
     /// `include`, `import`, `from`, `extends`: there is no other template.

@@ -1,6 +1,7 @@
 //! Cases of our own: what one construct writes, and which error another one is.
 
 use challenges::issues::chat::{Chat, ChatTemplate, Conversation, Kind, Solution, Steps, defuse};
+use reference::exact;
 use serde_json::{Value, json};
 
 use super::{options, render, render_with, written};
@@ -44,6 +45,53 @@ fn values_are_written_as_python_writes_them() {
 #[test]
 fn an_error_is_of_the_kind_that_python_raises() {
     as_the_original("errors");
+}
+
+#[test]
+fn else_follows_a_loop_without_a_complete_pass() {
+    as_the_original("else-of-a-loop");
+}
+
+#[test]
+fn blocks_are_functions_of_the_template() {
+    as_the_original("blocks");
+}
+
+#[test]
+fn whole_numbers_of_any_size_are_exact() {
+    as_the_original("whole-numbers");
+}
+
+#[test]
+fn characters_have_the_classes_of_python() {
+    as_the_original("characters");
+}
+
+#[test]
+fn slices_of_ranges_are_ranges() {
+    as_the_original("ranges");
+}
+
+#[test]
+fn equal_sort_keys_need_no_order() {
+    as_the_original("sorting");
+}
+
+#[test]
+fn strftime_has_the_codes_of_glibc() {
+    as_the_original("strftime");
+}
+
+#[test]
+fn pprint_sorts_keys_at_every_depth() {
+    as_the_original("pprint");
+}
+
+#[test]
+fn minus_zero_is_a_whole_number() {
+    let context = exact::from_str("{\"v\": [-0, 0, -0.0, {\"a\": -0}]}").expect("JSON");
+    let got = render("{{ v|tojson }} {{ v[0] }}", &context).expect("it renders");
+    assert_eq!(got, "[0, 0, -0.0, {\"a\": 0}] 0");
 }
 
 #[test]

@@ -402,6 +402,78 @@ fn compiling_takes_no_more_than_running() {
     }
 }
 
+/// A list of two that hold the one before, sixty times: a value of some kilobytes whose text has no end.
+#[test]
+fn doubled_values_are_walked_within_the_limits() {
+    let doubled = |start: &str, step: &str, end: &str| {
+        let set = format!("{{% set ns = namespace(x={start}, y={start}) %}}");
+        let twice = step.replace('#', "ns.x");
+        let other = step.replace('#', "ns.y");
+        format!(
+            "{set}{{% for i in range(60) %}}{{% set ns.x = {twice} %}}{{% set ns.y = {other} %}}{{% endfor %}}\
+             {{% set x = ns.x %}}{{% set y = ns.y %}}{{{{ {end} }}}}"
+        )
+    };
+    let lists = [
+        "x|pprint",
+        "x|tojson|length",
+        "x|string|length",
+        "x ~ 'a'",
+        "'%s' % [x]",
+        "'%r' % [x]",
+        "'%a' % [x]",
+        "'{}'.format(x)",
+        "'{!a}'.format(x)",
+        "x == y",
+        "x != y",
+        "y in [x]",
+        "[x, y]|sort",
+        "[x, y]|max",
+        "[x]|join",
+        "x|replace('a', 'b')",
+        "x|e",
+        "{'a': x}|xmlattr",
+        "x|upper",
+        "x|trim",
+        "x|wordcount",
+        "[x].index(y)",
+        "[x].count(y)",
+        "x|center(9)",
+        "x|urlencode",
+        "[x, y]|groupby(0)|list",
+        "[x]|map('string')|list",
+        "x|format",
+        "x|title",
+        "x|striptags",
+        "x is eq(y)",
+        "x is in([y])",
+        "x|safe",
+        "x|tojson(indent=1)",
+        "{'a': {'b': x}}|pprint",
+        "({'a': x},)|pprint",
+        "[x, y]|min",
+        "x < y",
+        "x|forceescape",
+        "[x, 1]|sum(start=[])",
+    ];
+    let tuples =
+        ["{x: 1}[y]", "[x, y]|unique|list", "{x: 1, y: 2}", "x|pprint", "x in {y: 1}", "{x: 1}|pprint"];
+    let sources = lists.iter().map(|end| doubled("[1]", "[#, #]", end));
+    let sources = sources.chain(tuples.iter().map(|end| doubled("(1,)", "(#, #)", end)));
+    let sources = sources.chain(lists.iter().map(|end| doubled("{'a': 1}", "{'a': #, 'b': #}", end)));
+    for source in sources {
+        let start = Instant::now();
+        let got = render_with(&source, &json!({}), small());
+        assert!(got.is_err() && start.elapsed() < Duration::from_secs(20), "{source}: {got:?}");
+    }
+    let printed = ["x|pprint", "{'a': {'b': x}}|pprint", "({'a': x},)|pprint"];
+    let printed = printed.map(|end| json!({"template": doubled("[1]", "[#, #]", end)}));
+    for (row, got) in printed.iter().zip(measured(&printed)) {
+        assert_eq!(got["error"], "unsupported", "{row}: {got}");
+        assert!(got["peak"].as_u64().expect("a count") < 1 << 20, "{row}: {got}");
+    }
+}
+
 #[test]
 fn a_limit_says_its_name_and_its_size() {
     let limits = Limits {

@@ -1,8 +1,9 @@
 //! JSON as Python's reader takes it, with a bound on depth.
 //!
-//! Where it differs from `serde_json`: `-0` is an integer, and half of a surrogate pair, which no text can hold,
+//! Where it differs from `serde_json`: `-0` is an integer, integers of more than 64 bits stay exact ([`exact`]), and half of a surrogate pair, which no text can hold,
 //! becomes U+FFFD. Python's `NaN` and `Infinity`, and floats too large, are refused: a message has no value for them.
 
+use reference::exact;
 use serde_json::{Map, Number, Value};
 
 use super::error::Problem;
@@ -11,7 +12,7 @@ use super::error::Problem;
 pub const DEEPEST: usize = 128;
 
 /// How many digits an integer may have, as in Python.
-pub const LONGEST: usize = 4300;
+pub const LONGEST: usize = exact::MOST_DIGITS;
 
 /// Reads one JSON value and the white space around it.
 pub fn read(text: &str) -> Result<Value, Problem> {
@@ -225,13 +226,10 @@ fn too_much(digits: usize) -> Problem {
     Problem::Number { needed: "finite number" }
 }
 
-/// An integer; one above 64 bits becomes the nearest float.
+/// An integer of any size, as [`exact`] keeps it; `None` if it has more than [`LONGEST`] digits.
 pub fn integer(text: &str) -> Option<Value> {
-    if text.trim_start_matches(['-', '+']).len() > LONGEST {
-        return None;
-    }
-    let small = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
-    small.ok().map(Value::Number).or_else(|| float(text))
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    (digits.trim_start_matches('-').len() <= LONGEST).then(|| exact::whole(digits))
 }
 
 /// A float, unless it is infinite or no number.

@@ -100,7 +100,7 @@ fn cast(text: &str, kind: &str) -> Option<Value> {
     }
 }
 
-/// A float without a fraction as an integer; one above 64 bits stays a float.
+/// A float without a fraction as an integer.
 fn whole(number: f64) -> Option<Value> {
     let digits = format!("{number:.0}");
     (number.fract() == 0.0).then(|| json::integer(if digits == "-0" { "0" } else { &digits }))?

@@ -105,7 +105,7 @@ pub(super) fn round(cx: &Context, value: &Value, args: &Args) -> Answer {
     };
     let unit = 10f64.powi(digits);
     let scaled = float * unit;
-    Ok(Value::from(if method == "ceil" { scaled.ceil() } else { scaled.floor() } / unit))
+    Ok(Value::from(if method == "ceil" { scaled.ceil() } else { scaled.floor() } / unit + 0.0))
 }
 
 /// A whole number to so many digits before the point, half to even.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::super::super::context::Context;
 use super::super::super::error::{Error, Kind};
+use super::super::big::Whole;
 use super::super::json::{Layout, dumps};
 use super::super::methods::pairs;
 use super::super::text::{escaped, is_space, str_of, write_repr};
@@ -46,7 +47,9 @@ pub(super) fn filesizeformat(cx: &Context, value: &Value, args: &Args) -> Answer
         return Ok(Value::from("1 Byte"));
     }
     if bytes < base {
-        return text(cx, format!("{} Bytes", bytes.trunc() as i128));
+        let count = Whole::from_float(bytes);
+        let sign = if count.is_negative() { "-" } else { "" };
+        return text(cx, format!("{sign}{} Bytes", count.digits(10)?));
     }
     let names = ["k", "M", "G", "T", "P", "E", "Z", "Y"];
     let mut unit = base;
@@ -131,7 +134,7 @@ pub(super) fn join(cx: &Context, value: &Value, args: &Args) -> Answer {
     Ok(Value::from(out))
 }
 
-/// How many characters a line of `pprint` has.
+/// The number of characters in a line of `pprint`.
 const PPRINT_WIDTH: usize = 80;
 
 /// `pprint.pformat`: as `repr` with keys sorted, where that fits on a line.
