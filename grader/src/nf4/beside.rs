@@ -5,7 +5,7 @@
 //! otherwise quiet. Processor time shows it anywhere: the time that the process spent during a call of the bound or the
 //! baseline, less the time of the threads that did the call's work, was spent by something else.
 //!
-//! Linux has a clock for the process and one for each thread (clock_getcpuclockid(3)), exact to the moment. They are
+//! Linux has a clock for the process and one for each thread (`clock_getcpuclockid(3)`), exact to the moment. They are
 //! read one after the other, and the order of the readings never counts a thread's own work as another's. On other
 //! systems the sign test on speed stands alone.
 
@@ -78,6 +78,7 @@ mod clocks {
     impl Thread {
         /// The calling thread. The number of a thread's clock is made as the kernel documents it
         /// (include/linux/posix-timers_types.h): the complement of its ID, and below it the kind of the clock.
+        #[expect(clippy::unnecessary_wraps, reason = "other systems have no such clock")]
         pub fn present() -> Option<Self> {
             const OF_A_THREAD_BY_THE_SCHEDULER: i32 = 4 | 2;
             let id = nix::unistd::gettid().as_raw();

@@ -58,6 +58,7 @@ pub(super) fn use_small_pages() {
 
 /// Writes to as much of the present thread's stack as it may use.
 #[inline(never)]
+#[expect(clippy::large_stack_arrays, reason = "a thread's stack has 2 MiB at least")]
 fn write_to_stack() {
     black_box(&mut [1_u8; STACK_BYTES]);
 }

@@ -23,7 +23,7 @@ const X86: &str = "mov* cmov* set* lea add* sub* adc* adox sbb inc dec neg not a
     kshift* kunpck* ktest* emms ldtilecfg sttilecfg tile* tdp* va* vb* vc* vd* vex* vf* vg* vh* vi* vl* vmask* vmax* \
     vmin* vmov* vmpsadbw vmul* vn* vor* vp* vr* vs* vtest* vu* vx* vz*";
 
-/// Instructions of AArch64 and its vectors.
+/// Instructions of `AArch64` and its vectors.
 const AARCH64: &str = "movi movn movz movk mvn mvni fmov dup ins umov smov ld1* ld2* ld3* ld4* st1* st2* st3* st4* ldr \
     ldrb ldrh ldrsb ldrsh ldrsw ldp ldpsw ldnp ldur* str strb strh stp stnp stur* prfm prfum dmb dsb csel csinc csinv \
     csneg sbc sbcs cset csetm cinc cinv cneg cmn tst ccmp ccmn abs negs ngc madd msub mneg smull smull2 umull umull2 smulh \

@@ -69,7 +69,7 @@ fn by_address() -> impl Nf4 {
         // SAFETY: it only computes where the function lies.
         unsafe { std::arch::asm!("lea {}, [rip + warpbook_nf4]", out(reg) address) };
         // SAFETY: a function of this type lies there.
-        let linked: fn() -> Linked<dyn Nf4> = unsafe { std::mem::transmute(address) };
+        let linked = unsafe { std::mem::transmute::<usize, fn() -> Linked<dyn Nf4>>(address) };
         linked().steps.dequantize_fast(cpu, weight, out);
     })
 }
@@ -105,6 +105,7 @@ fn in_atomics() -> impl Nf4 {
     })
 }
 
+#[allow(clippy::large_stack_arrays)] // that is its trick
 fn on_the_stack() -> impl Nf4 {
     last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
         let mut scales = black_box([0.0; KEPT]);

@@ -63,7 +63,8 @@ fn callers_of_oracles_are_caught() {
 fn guards_draw_sizes_and_report_them() {
     let detail = |seed: &str| {
         let caller = "asks the oracle for small weights";
-        let card = own(OWN, caller, &["test", "nf4", "--case", "guard", "--json", "--seed", seed]).card();
+        let card =
+            own(OWN, caller, &["test", "nf4", "--case", "an oracle called", "--json", "--seed", seed]).card();
         card.guards.iter().find(|guard| guard.tripped).expect("it trips").detail.clone()
     };
     let [first, again, other] = ["0x7", "0x7", "0x8"].map(detail);
