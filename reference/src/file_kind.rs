@@ -73,6 +73,7 @@ impl FileKind {
         let signed = SIGNATURES.iter().find(|(signature, _)| begin.starts_with(signature));
         let structured = || match begin {
             _ if is_tar(begin) => Some(Self::Tar),
+            _ if is_arrow_stream(begin) => Some(Self::Arrow),
             _ if is_safetensors(begin) => Some(Self::Safetensors),
             _ => text(begin),
         };
@@ -139,7 +140,7 @@ impl fmt::Display for FileKind {
 }
 
 /// Signatures at the first byte. A longer one comes before a shorter one that it begins with.
-const SIGNATURES: [(&[u8], FileKind); 30] = [
+const SIGNATURES: [(&[u8], FileKind); 29] = [
     (b"version https://git-lfs", FileKind::LfsPointer),
     (b"version https://hawser", FileKind::LfsPointer),
     (b"version http://git-media", FileKind::LfsPointer),
@@ -163,7 +164,6 @@ const SIGNATURES: [(&[u8], FileKind); 30] = [
     (b"PARE", FileKind::Parquet),
     (b"ARROW1", FileKind::Arrow),
     (b"FEA1", FileKind::Arrow),
-    (b"\xff\xff\xff\xff", FileKind::Arrow), // a stream, as `save_to_disk` of datasets writes
     (b"Obj\x01", FileKind::Avro),
     (b"ORC", FileKind::Orc),
     (b"\x89HDF\r\n\x1a\n", FileKind::Hdf5),
@@ -191,6 +191,11 @@ fn text(begin: &[u8]) -> Option<FileKind> {
         [0, one, 0, two, ..] | [one, 0, two, 0, ..] if is_text(one) && is_text(two) => Some(FileKind::Utf16),
         _ => None,
     }
+}
+
+/// Returns true if the bytes begin with a message of a stream, as `save_to_disk` of datasets writes.
+fn is_arrow_stream(begin: &[u8]) -> bool {
+    begin.len() >= 8 && begin[..4] == [0xff; 4] && begin[4..8] != [0; 4] && begin[7] < 0x80
 }
 
 fn is_tar(begin: &[u8]) -> bool {
