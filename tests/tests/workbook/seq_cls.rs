@@ -263,12 +263,12 @@ fn what_no_classifier_can_do_is_named_and_nothing_is_written() {
         assert!(metrics(&output).is_empty(), "{settings:?}: something was written");
     }
     for (line, words) in [
-        (json!({"label": 1}), "line 1: expected the key text, or messages, beside the label"),
+        (json!({"label": 1}), "line 1: expected the key text, or messages, next to the label"),
         (json!({"text": "a"}), "line 1: expected the key label, or labels, for a classifier"),
         (json!({"text": 1, "label": 1}), "line 1: text: expected a text"),
         (
             json!({"text": "a", "messages": [], "label": 1}),
-            "line 1: expected text or messages beside the label, found both",
+            "line 1: expected text or messages next to the label, found both",
         ),
         (json!({"messages": "a", "label": 1}), "line 1: messages: expected a list"),
         (json!({"text": "", "label": 1}), "no line has a trained token"),
