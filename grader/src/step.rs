@@ -131,7 +131,7 @@ mod stepper {
         let mut seen = Seen::default();
         let (mut pass_on, begin) = (None, Instant::now());
         for step in 0..MOST_STEPS {
-            if step % 1024 == 0 && begin.elapsed() > WITHIN {
+            if step.is_multiple_of(1024) && begin.elapsed() > WITHIN {
                 break;
             }
             ptrace::step(pid, pass_on.take()).map_err(traced)?;

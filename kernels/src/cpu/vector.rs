@@ -75,9 +75,9 @@ impl Vector {
 
 /// The unit of that name among those of a machine.
 fn named(asked: &str, units: &[Vector]) -> Result<Vector, String> {
-    let name = |unit: &Vector| unit.to_string().to_lowercase();
-    units.iter().find(|unit| name(unit) == asked.to_lowercase()).copied().ok_or_else(|| {
-        let names: Vec<String> = units.iter().map(name).collect();
+    let name = |unit: Vector| unit.to_string().to_lowercase();
+    units.iter().find(|unit| name(**unit) == asked.to_lowercase()).copied().ok_or_else(|| {
+        let names: Vec<String> = units.iter().map(|unit| name(*unit)).collect();
         format!(
             "{VECTOR_VARIABLE}: expected a vector unit of this machine ({}), found {asked:?}",
             names.join(", ")
