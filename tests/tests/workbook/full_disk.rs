@@ -12,7 +12,7 @@ use tests::place::{self, workbook};
 use tests::program::{Ran, finish};
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
-const GRADER: &str = env!("CARGO_BIN_EXE_own"); // without an attempt of its own it is the grader
+const GRADER: &str = env!("CARGO_BIN_EXE_own"); // without an attempt it is the grader
 
 fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").expect("it can be opened")

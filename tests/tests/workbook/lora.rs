@@ -51,7 +51,7 @@ fn only_the_two_files_are_left_after_writing_over_an_adapter() {
 
 /// Equal adapters make equal files, also with the note about their base.
 #[test]
-fn the_note_of_a_4_bit_base_is_kept() {
+fn a_4_bit_base_is_noted() {
     let model = small().config;
     let fresh = Adapter::fresh(config(Targets::AllLinear), &model, 3).expect("it fits");
     let [plain, noted] = [false, true].map(|is_on_nf4| {
