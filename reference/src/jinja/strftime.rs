@@ -255,7 +255,7 @@ impl Field<'_> {
                 let upper = self.style.upper && !self.style.swap;
                 Written { lower, upper, ..self.plain(if hour < 12 { "AM" } else { "PM" }) }
             }
-            's' => self.number(self.moment.seconds(), 1, '0'),
+            's' => self.plain(self.moment.seconds().to_string()),
             'S' => two(second),
             'u' => self.number((weekday + 6) % 7 + 1, 1, '0'),
             'U' => two((of_year - weekday + 7) / 7),
