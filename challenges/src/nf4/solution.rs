@@ -291,8 +291,7 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
     let (mut low, mut high) = (_mm256_setzero_si256(), _mm256_setzero_si256()); // (16,) u8, twice
     for (i, (line, codes)) in lines.iter_mut().zip(packed.as_chunks::<16>().0).enumerate() {
         if i & ((1 << lines_log2) - 1) == 0 {
-            // SAFETY: a hint, which may name any address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.as_ptr().wrapping_add(AHEAD).cast()) };
+            _mm_prefetch::<_MM_HINT_T0>(codes.as_ptr().wrapping_add(AHEAD).cast());
             let scale = _mm256_set1_ps(Solution.absmax(&weight.absmax, block + (i >> lines_log2)));
             (low, high) = table_avx2(kind, _mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
         }

@@ -69,8 +69,11 @@ fn streaming() -> String {
 
 fn stepping() -> String {
     match crate::step::watch("nf4", "solution") {
-        Ok(seen) => {
-            format!("works ({} instructions of the solution's fast path followed)", seen.instructions)
+        Ok(followed) => {
+            format!(
+                "works ({} instructions of the solution's fast path followed)",
+                followed.seen.instructions
+            )
         }
         Err(reason) => format!("{reason}: two rows of A, worth 4 points, are not measured here"),
     }
