@@ -12,6 +12,11 @@ use crate::terminal::print;
 static ARE_SHOWN: AtomicBool = AtomicBool::new(false);
 static SO_FAR: AtomicUsize = AtomicUsize::new(0);
 
+/// The command that runs one check alone.
+pub(crate) fn replay_command(challenge: &str, check: &str, seed: u64) -> String {
+    format!("cargo grader replay {challenge}:{check} --seed {seed:#x}")
+}
+
 /// Calls that are shown.
 const CALLS: usize = 6;
 

@@ -66,6 +66,7 @@ mod terminal;
 pub mod timing;
 #[cfg(test)]
 mod toy;
+mod unwound;
 mod verb;
 mod verdict;
 mod verify;

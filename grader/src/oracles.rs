@@ -13,9 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use challenges::given;
 use reference::oracles;
 
-use crate::calls::capped;
-use crate::gather::{caught, replay_command};
+use crate::calls::{capped, replay_command};
 use crate::rubric;
+use crate::unwound::caught;
 
 /// An oracle that steps may not call.
 pub(crate) struct Oracle {

@@ -415,7 +415,7 @@ fn without_answer(
         name: item.name.clone(),
         outcome,
         detail: detail(&item.name),
-        replay: crate::gather::replay_command(course.name, &item.name, plan.effort.seed),
+        replay: crate::calls::replay_command(course.name, &item.name, plan.effort.seed),
     });
     let guards = items.iter().filter_map(Item::guard).map(|name| Guard {
         challenge: course.name.into(),

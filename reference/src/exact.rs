@@ -85,6 +85,31 @@ pub fn to_string(value: &Value) -> String {
     written(&value.to_string()).into_owned()
 }
 
+/// Returns true if the values are equal in Python, where `1e22` is equal to the whole number of the same size.
+pub fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        _ if digits(one).is_some() || digits(other).is_some() => match (size(one), size(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => false,
+        },
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has_equal =
+                |(key, one): (&String, &Value)| other.get(key).is_some_and(|other| is_equal(one, other));
+            one.len() == other.len() && one.iter().all(has_equal)
+        }
+        _ => one == other,
+    }
+}
+
+/// The digits of a number without a fraction.
+fn size(value: &Value) -> Option<String> {
+    let float = || value.as_f64().filter(|float| float.fract() == 0.0).map(|float| format!("{float:.0}"));
+    digits(value).map(str::to_owned).or_else(float)
+}
+
 /// Makes the nearest float of every whole number of more than 64 bits, as `serde_json` does.
 pub fn round(value: &mut Value) {
     if let Some(float) = digits(value).and_then(|digits| digits.parse::<f64>().ok()) {
@@ -202,6 +227,18 @@ mod tests {
         assert!(from_str(&"9".repeat(MOST_DIGITS + 1)).is_err());
         assert!(from_str(&"9".repeat(MOST_DIGITS)).is_ok());
         assert!(from_str(&format!("-{}", "9".repeat(MOST_DIGITS + 1))).is_err());
+    }
+
+    #[test]
+    fn floats_are_equal_to_whole_numbers_of_their_size() {
+        let equal =
+            |one: &str, other: &str| is_equal(&from_str(one).expect("JSON"), &from_str(other).expect("JSON"));
+        assert!(equal("{\"a\": [1e22, 2]}", "{\"a\": [10000000000000000000000, 2]}"));
+        assert!(equal("10000000000000000000000", "10000000000000000000000"));
+        assert!(!equal("1e22", "10000000000000000000001"));
+        assert!(!equal("[1e22]", "[10000000000000000000000, 1]"));
+        assert!(!equal("\"a\"", "10000000000000000000000"));
+        assert!(!equal("{\"a\": 1}", "{\"b\": 1}"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
+use reference::exact;
 use safetensors::SafeTensors;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -91,7 +92,7 @@ pub fn chat_rows(name: &str) -> Option<Vec<serde_json::Value>> {
         return None;
     };
     let text = String::from_utf8(bytes).expect("a golden file is UTF-8");
-    Some(text.lines().map(|line| serde_json::from_str(line).expect("a golden row is JSON")).collect())
+    Some(text.lines().map(|line| exact::from_str(line).expect("a golden row is JSON")).collect())
 }
 
 /// Where to look, and whether somebody chose it.

@@ -10,6 +10,7 @@
 //!
 //! Source: `maybe_convert_to_chatml` of the `trl` library, 1.16.
 
+use reference::exact;
 use serde_json::{Map, Value as Json};
 
 type Object = Map<String, Json>;
@@ -61,6 +62,7 @@ fn check_content(message: &Object, name: &str) -> Result<(), String> {
         None => Err(missing(message, name, "content")),
         Some(Json::Null) => Err(format!("{name}.content: expected a text or a list of parts, found null")),
         Some(_) if message["role"] == "tool" => Ok(()), // a result may be any value
+        Some(number) if number.is_number() || exact::digits(number).is_some() => Ok(()), // a template writes it
         Some(other) => {
             Err(format!("{name}.content: expected a text or a list of parts, found {}", kind(other)))
         }

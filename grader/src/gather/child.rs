@@ -1,14 +1,14 @@
 //! The child's side: work through the items, catch what can be caught, report each result at once.
 
 use std::io::{BufRead, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use super::{Kind, Message, Opening, Order, Request, Said, link};
+use crate::calls::replay_command;
 use crate::oracles::{self, Found};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 use crate::terminal::warn;
+use crate::unwound::{self, Unwound, caught};
 
 /// A child's connection to the grader, and what it was asked.
 pub(crate) struct Child {
@@ -24,9 +24,6 @@ pub(crate) struct Child {
 
 /// Bytes of a text in one message; as JSON it has at most six times as many.
 const PIECE_BYTES: usize = link::LINE_BYTES / 8;
-
-/// Where and why the last panic happened: panics on other threads lose their message on the way back.
-static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// Works through what the grader orders; `work` does one item.
 pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
@@ -89,7 +86,7 @@ fn end_with_parent() {} // the parent has the only handle to this process's job,
 
 fn remember(message: &str) {
     let message = as_the_reader_knows_it(message);
-    let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut last = unwound::last();
     last.get_or_insert(message);
 }
 
@@ -99,7 +96,7 @@ pub(crate) struct Asked<F: Fn() -> String>(pub F);
 impl<F: Fn() -> String> Drop for Asked<F> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut last = unwound::last();
             let said = last.take().unwrap_or_else(|| "panicked".into());
             *last = Some(format!("{said}\nwhen asked for {}", (self.0)()));
         }
@@ -220,36 +217,6 @@ fn beside(message: Message) -> Option<Message> {
 
 /// How the reason begins of a guard that reached a hole.
 const NOT_WRITTEN: &str = "not written yet: ";
-
-/// The command that runs one check alone.
-pub(crate) fn replay_command(challenge: &str, check: &str, seed: u64) -> String {
-    format!("cargo grader replay {challenge}:{check} --seed {seed:#x}")
-}
-
-/// How an attempt left without an answer.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Unwound {
-    /// A `todo!` was reached, with these words.
-    Hole(String),
-    /// It panicked, and where.
-    Panic(String),
-}
-
-/// Runs what may panic. A hole is known by the panic's own message, which travels with it across threads; where
-/// it happened is known to the hook alone, if one is set.
-pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
-    *PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        let said = payload.downcast_ref::<String>().map(String::as_str);
-        let said =
-            said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message");
-        if let Some(hole) = said.strip_prefix("not yet implemented") {
-            return Unwound::Hole(hole.trim_start_matches(": ").to_owned());
-        }
-        let hook = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        Unwound::Panic(hook.unwrap_or_else(|| said.to_owned()))
-    })
-}
 
 /// A path as the compiler was given it, without its detours.
 pub(crate) fn as_the_reader_knows_it(words: &str) -> String {

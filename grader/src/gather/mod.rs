@@ -32,12 +32,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::scorecard::{Check, Guard, Measurement};
 
-pub(crate) use child::{
-    Asked, Child, Unwound, as_the_reader_knows_it, caught, replay_command, run as run_child,
-};
+pub(crate) use child::{Asked, Child, as_the_reader_knows_it, run as run_child};
 pub use parent::Gathered;
 pub(crate) use parent::gather;
 pub(crate) use team::Launch;
+
+pub(crate) use crate::unwound::{Unwound, caught};
 
 /// The hidden first argument that makes a program work as a child.
 pub(crate) const CHILD_FLAG: &str = "--gather";

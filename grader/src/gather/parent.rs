@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::child::replay_command;
 use super::ledger::Ledger;
 use super::link::{self, Line};
 use super::team::{Launch, Stop, Team};
 use super::{Item, Message, Opening, Order, Request, Said};
+use crate::calls::replay_command;
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 
 /// Everything seen of one attempt at one course.

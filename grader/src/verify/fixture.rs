@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use kernels::Vector;
 
+use crate::calls::replay_command;
 use crate::course::{Backend, Course};
 use crate::courses;
 use crate::evidence::Seen;
 use crate::expected::Expected;
-use crate::gather::replay_command;
 use crate::nf4;
 use crate::rubric::{RUBRICS, Rubric, possible};
 use crate::score::{absent, blank, judged};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{About, Findings, Subject, seed};
+use crate::calls::replay_command;
 use crate::courses;
 use crate::expected::Expected;
-use crate::gather::replay_command;
 use crate::score::Attempt;
 use crate::scorecard::{Check, Guard, Outcome};
 use crate::stub::Language;

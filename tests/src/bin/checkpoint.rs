@@ -68,17 +68,22 @@ fn write_tokenizer(folder: &Path, shape: &Shape) -> Result<(), Failure> {
         "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "0"},
     });
     fs::write(folder.join("tokenizer.json"), tokenizer.to_string())?;
-    let class = json!({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": shape.tokens});
+    let class = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": shape.tokens,
+        "eos_token": (shape.vocab - 1).to_string(),
+    });
     fs::write(folder.join("tokenizer_config.json"), class.to_string())?;
     Ok(())
 }
 
-/// Rows of tokens, log-uniform: token k is drawn about 1 / k as often as the first (Zipf's law).
+/// Rows of tokens, log-uniform: token k is drawn about 1 / k as often as the first (Zipf's law). The trainer appends the
+/// end of the sequence, so a row has one token less here.
 fn rows(shape: &Shape, draw: Draw, numbers: std::ops::Range<usize>) -> String {
     let mut text = String::new();
     for row in numbers {
         let token = |at: usize| (shape.vocab as f64).powf(draw.share(row * shape.tokens + at)) as usize - 1;
-        let tokens: Vec<String> = (0..shape.tokens).map(|at| token(at).to_string()).collect();
+        let tokens: Vec<String> = (1..shape.tokens).map(|at| token(at).to_string()).collect();
         let _ = writeln!(text, "{}", json!({"text": tokens.join(" ")}));
     }
     text

@@ -50,7 +50,8 @@ fn refused(reason: &str) -> ExitCode {
 
 /// The table, and whether at least one test used the GPU and all that did passed.
 fn run(arguments: &[String]) -> Result<(String, bool), String> {
-    let gpu = Which::Cuda(0).open(|_| {}).map_err(|reason| format!("no GPU can be used: {reason}"))?.name();
+    let gpu = Which::Cuda(0).open(|_| {}).map_err(|reason| format!("no GPU can be used: {reason}"))?;
+    let gpu = gpu.identity();
     let binary = test_binary()?;
     let notes = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
     let mut child = Command::new(&binary)

@@ -222,7 +222,7 @@ fn templates_without_a_default_are_reported() {
     place.change("model/tokenizer_config.json", |json| {
         json["chat_template"] = json!([{"name": "rag", "template": "R"}, {"name": "other", "template": "O"}]);
     });
-    let want = "expected one template, or one called default, found rag, other";
+    let want = "expected a chat template called default or tool_use, found rag, other";
     let error = place.error(line);
     assert!(error.contains(want), "{error}");
     assert_eq!(place.ids(&json!({"text": "Ember river"})).len(), 3, "texts need no template");

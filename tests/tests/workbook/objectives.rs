@@ -828,7 +828,7 @@ fn keys_and_settings_that_do_not_fit_are_refused() {
         "grpo",
         "asked.jsonl",
         &["reward_program="],
-        "reward_program: expected a command line, found none",
+        "reward_program: expected a text that is not empty, found",
     );
     let program = rewarded("");
     refused(

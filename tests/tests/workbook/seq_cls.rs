@@ -267,7 +267,7 @@ fn what_no_classifier_can_do_is_named_and_nothing_is_written() {
         (json!({"text": "a"}), "line 1: expected the key label, or labels, for a classifier"),
         (json!({"text": 1, "label": 1}), "line 1: text: expected a text"),
         (
-            json!({"text": "a", "messages": [], "label": 1}),
+            json!({"text": "a", "messages": [{"role": "user", "content": "a"}], "label": 1}),
             "line 1: expected text or messages next to the label, found both",
         ),
         (json!({"messages": "a", "label": 1}), "line 1: messages: expected a list"),

@@ -41,7 +41,7 @@ fn joined(graph: &Graph, a: Id, b: Id) -> Option<(usize, Vec<Id>)> {
         _ => None,
     };
     let parts: Option<Vec<Id>> = of_a.iter().zip(&of_b).map(one).collect();
-    Some((*dim, parts.filter(|_| is_aligned)?))
+    Some((*dim, parts.filter(|parts| is_aligned && !parts.is_empty())?))
 }
 
 /// The parts of a concatenation that are not empty, with their lengths; nothing if a length is not known.
@@ -54,4 +54,19 @@ fn parts(graph: &Graph, id: Id, dim: usize) -> Option<Vec<(Id, i64)>> {
 
 fn is_zero(graph: &Graph, id: Id) -> bool {
     matches!(graph.node(id).op, Op::Constant { value } if value == 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_empty_concatenations_stay_sums() {
+        let text = "graph \"empty\" {\n  %0 = input \"x\" : f32[0, 2]\n  %1 = concat %0 %0 dim 0 : f32[0, 2]\n  \
+                    %2 = add %1 %1 : f32[0, 2]\n  return \"y\" %2\n}\n";
+        let graph: Graph = text.parse().expect("a sound graph");
+        let joined = join_padded(&graph).expect("a sound graph");
+        joined.check().expect("a sound graph");
+        assert!(joined.ids().any(|id| joined.node(id).op == Op::Binary(Binary::Add)));
+    }
 }

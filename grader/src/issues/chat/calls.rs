@@ -4,6 +4,7 @@
 use challenges::issues::chat::Steps;
 use challenges::issues::chat::own;
 use challenges::issues::chat::parse::{Event, Message, Parser, ResponseTemplate, Tools};
+use reference::exact;
 use serde_json::Value;
 
 use super::prompts::{counted, found};
@@ -96,7 +97,10 @@ impl Spoken {
         let length = self.text.len();
         let whole = self.parsed(&template, &[]).map_err(|error| format!("{what}: {error}"))?;
         let got = calls(&Value::Object(whole.message.clone()));
-        if got != self.calls {
+        let is_same = |(got, want): (&(String, Value), &(String, Value))| {
+            got.0 == want.0 && exact::is_equal(&got.1, &want.1)
+        };
+        if got.len() != self.calls.len() || !got.iter().zip(&self.calls).all(is_same) {
             return Err(format!("{what}\n  got  the calls {got:?}\n  want the calls {:?}", self.calls));
         }
         let each: Vec<usize> = (1..length).collect();

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use reference::exact;
 use serde_json::{Map, Value};
 
 use super::json;
@@ -85,7 +86,11 @@ fn cast(text: &str, kind: &str) -> Option<Value> {
         "integer" => int(bare).or_else(|| whole(float(bare)?.as_f64()?)),
         "number" => {
             let number = float(bare)?;
-            let whole = number.as_f64().and_then(whole).filter(|_| !text.contains('.'));
+            // A float of more than 64 bits is written with an exponent. Python makes an integer of it, which is equal.
+            let is_float = |whole: &Value| {
+                text.contains('.') || text.contains(['e', 'E']) && exact::digits(whole).is_some()
+            };
+            let whole = number.as_f64().and_then(whole).filter(|whole| !is_float(whole));
             Some(whole.unwrap_or(number))
         }
         "boolean" => match bare.to_lowercase().as_str() {
