@@ -592,7 +592,8 @@ fn no_folders_import_each_other_in_a_circle() {
     let grader = uses("grader/src/", "crate::");
     assert!(grader.len() > 40, "{grader:?}");
     assert_eq!(circles(&grader), sets(&[]), "the grader");
-    let uses = uses("reference/src/", "crate::");
+    let mut uses = uses("reference/src/", "crate::");
+    uses.values_mut().for_each(|used| _ = used.remove("oracles")); // counters of calls, which know nothing
     let bytes = ["file_kind", "json"].map(str::to_owned);
     assert_eq!(uses["checkpoint"], BTreeSet::from(bytes), "a reader of files knows no format built on it");
     let below = ["checkpoint", "dtype"].map(str::to_owned);
