@@ -98,7 +98,7 @@ mod stepper {
     const MOST_STEPS: u64 = 5_000_000;
 
     /// How long a call is followed at most: on a busy machine each step waits for a processor.
-    const WITHIN: Duration = Duration::from_secs(60);
+    const WITHIN: Duration = Duration::from_mins(1);
 
     /// Steps through a call of the attempt that this program would work on as a child.
     pub(crate) fn watch(challenge: &str, source: &str) -> Result<Followed, String> {

@@ -54,14 +54,11 @@ impl Plan {
     /// `budget` is that of a run without `--quick`, which takes [`FEWEST_ROUNDS`]; `pairs` are those that the reader
     /// asked for, two a round.
     pub fn new(quick: bool, pairs: Option<usize>, budget: Duration) -> Self {
-        match pairs.map(|pairs| pairs.div_ceil(2).max(1)) {
-            Some(rounds) => Self { fewest: rounds, most: rounds, budget: Duration::ZERO, makes_up: false },
-            None => {
-                let (most, budget) =
-                    if quick { (FEWEST_ROUNDS, Duration::ZERO) } else { (MOST_ROUNDS, budget) };
-                Self { fewest: FEWEST_ROUNDS, most, budget, makes_up: true }
-            }
+        if let Some(rounds) = pairs.map(|pairs| pairs.div_ceil(2).max(1)) {
+            return Self { fewest: rounds, most: rounds, budget: Duration::ZERO, makes_up: false };
         }
+        let (most, budget) = if quick { (FEWEST_ROUNDS, Duration::ZERO) } else { (MOST_ROUNDS, budget) };
+        Self { fewest: FEWEST_ROUNDS, most, budget, makes_up: true }
     }
 
     /// Whether so many rounds, which took so long, are all.

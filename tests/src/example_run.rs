@@ -126,7 +126,9 @@ pub fn complete_metrics(output: &Path) -> Vec<Value> {
 /// Removes the keys whose values differ between two processes that run the same steps.
 pub fn without_process(mut line: Value) -> Value {
     if let Some(line) = line.as_object_mut() {
-        PER_PROCESS_KEYS.iter().for_each(|key| _ = line.shift_remove(*key));
+        for key in PER_PROCESS_KEYS {
+            line.shift_remove(key);
+        }
     }
     line
 }

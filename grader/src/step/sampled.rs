@@ -28,7 +28,7 @@ const SAMPLES: usize = 24;
 const STEPS: usize = 4096;
 
 /// How long samples are taken at most: on a busy machine each step waits for a processor.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 /// Calls without a stop at a write after which moments are drawn instead.
 const IN_VAIN: usize = 8;
@@ -71,7 +71,7 @@ struct Watched {
     known: HashMap<u64, Instruction>,
     random: Random,
     total: AsTimed,
-    watched: Option<u64>, // the address whose write stops a thread
+    trap: Option<u64>, // the address whose write stops a thread
     _stdin: ChildStdin,
 }
 
@@ -109,7 +109,7 @@ impl Watched {
             known: HashMap::new(),
             random: random::unforeseen()?,
             total: AsTimed::default(),
-            watched: None,
+            trap: None,
             _stdin: stdin,
         })
     }
@@ -151,7 +151,7 @@ impl Watched {
     fn call_stopped_at_a_write(&mut self, taken: &mut usize) -> Result<bool, String> {
         let eights = (self.output.end - self.output.start) / 8;
         let address = (self.output.start + 8 * self.random.below(eights as usize) as u64).next_multiple_of(8);
-        self.watched = Some(address);
+        self.trap = Some(address);
         let is_lent = self.stop_all_at(Some(address))?;
         ptrace::cont(self.pid, None).map_err(traced)?;
         let Some(thread) = self.until_write()? else {
@@ -166,7 +166,7 @@ impl Watched {
 
     /// Arms or disarms every thread, while the process itself is at a mark. Returns whether the system allows it.
     fn stop_all_at(&mut self, address: Option<u64>) -> Result<bool, String> {
-        self.watched = address;
+        self.trap = address;
         let mut is_lent = stop_at(self.pid, address).is_ok();
         for thread in threads(self.pid)?.into_iter().filter(|thread| *thread != self.pid) {
             let mut stopped = Vec::new();
@@ -246,8 +246,8 @@ impl Watched {
             match stop {
                 Stop::Mark => return Ok(true),
                 Stop::Other(signal) => {
-                    if matches!(status, WaitStatus::PtraceEvent(..)) && self.watched.is_some() {
-                        let _ = stop_at(thread, self.watched); // one that the call has started itself
+                    if matches!(status, WaitStatus::PtraceEvent(..)) && self.trap.is_some() {
+                        let _ = stop_at(thread, self.trap); // one that the call has started itself
                     }
                     let_go(thread, signal)?;
                 }
@@ -283,8 +283,10 @@ impl Watched {
                 self.interrupt(thread, &mut stopped)?; // one that the call has started itself
             }
         }
-        if self.watched.take().is_some() {
-            stopped.iter().for_each(|(thread, _)| _ = stop_at(*thread, None)); // it may have ended
+        if self.trap.take().is_some() {
+            for (thread, _) in &stopped {
+                _ = stop_at(*thread, None); // it may have ended
+            }
         }
         let ended = stopped.iter().any(|(_, stop)| *stop == Stop::Mark);
         let may_be_looked_at = |i: &usize| at_a_write.is_none_or(|thread| thread == stopped[*i].0);

@@ -7,7 +7,7 @@
 //!
 //! The moment has no time zone: `%z` and `%Z` are empty, as Python's `datetime` writes them, and `%s` counts in UTC.
 //!
-//! Source: `strftime_l.c` of the GNU C library; `wrap_strftime` and `time_strftime` of CPython.
+//! Source: `strftime_l.c` of the GNU C library; `wrap_strftime` and `time_strftime` of `CPython`.
 
 use super::clock::Moment;
 use super::context::Context;

@@ -67,9 +67,7 @@ fn every_page_loads_in_a_browser_without_errors() {
         log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
     let answers = answers(&dom);
     for (number, frame) in frames.iter().enumerate() {
-        let found = answers
-            .get(number)
-            .map_or_else(|| vec!["not loaded to its end".to_owned()], |answer| frame.faults(answer));
+        let found = answers.get(number).map_or_else(|| vec!["not loaded to its end".to_owned()], page_faults);
         let name = format!("{} at {}", frame.page.file_name().unwrap_or_default().display(), frame.width);
         faults.extend(found.into_iter().map(|what| format!("{name}: {what}")));
     }
@@ -82,14 +80,12 @@ struct Frame<'a> {
     width: usize,
 }
 
-impl Frame<'_> {
-    /// What is wrong with the page, in the browser's words and the checker's.
-    fn faults(&self, answer: &Value) -> Vec<String> {
-        let Some(found) = answer["found"].as_array() else { return vec!["not loaded to its end".to_owned()] };
-        let found = found.iter().map(|what| what.as_str().unwrap_or_default().to_owned());
-        let html = format!("<!DOCTYPE html>{}", answer["html"].as_str().unwrap_or_default());
-        found.chain(::book::check::page(&html)).collect()
-    }
+/// The faults of a page that answered, as the browser and the checker name them.
+fn page_faults(answer: &Value) -> Vec<String> {
+    let Some(found) = answer["found"].as_array() else { return vec!["not loaded to its end".to_owned()] };
+    let found = found.iter().map(|what| what.as_str().unwrap_or_default().to_owned());
+    let html = format!("<!DOCTYPE html>{}", answer["html"].as_str().unwrap_or_default());
+    found.chain(::book::check::page(&html)).collect()
 }
 
 /// A page with a frame for each page, and below each frame the JSON element that the probe writes its answer to. The
@@ -97,10 +93,10 @@ impl Frame<'_> {
 fn around(frames: &[Frame]) -> String {
     frames.iter().enumerate().fold("<!DOCTYPE html>\n".to_owned(), |mut html, (number, frame)| {
         let (page, width) = (frame.page.display(), frame.width);
-        let _ = write!(
+        let _ = writeln!(
             html,
             "{ANSWER} id=\"{number}\"></script><iframe name=\"{number}\" src=\"file://{page}\" width=\"{width}\" \
-             height=\"900\"></iframe>\n"
+             height=\"900\"></iframe>"
         );
         html
     })

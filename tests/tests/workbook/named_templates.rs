@@ -25,7 +25,9 @@ fn place(files: &[(&str, &str)]) -> TempDir {
     write("t.json", &json!([tool]).to_string());
     write("none.json", "[]");
     write("model/tokenizer.json", "{\"model\": {\"vocab\": {\"a\": 0}}}");
-    files.iter().for_each(|(name, text)| write(&format!("model/{name}"), text));
+    for (name, text) in files {
+        write(&format!("model/{name}"), text);
+    }
     place
 }
 

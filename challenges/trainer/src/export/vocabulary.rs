@@ -73,7 +73,7 @@ pub(super) fn keys(folder: &Path, model: &Path, vocab: usize, pre: Option<&str>)
     keys.extend(around(&json, &named).map_err(in_file)?);
     keys.extend(named.iter().map(|(key, id)| (ggml(&format!("{key}_token_id")), Value::U32(*id))));
     keys.extend(ends(model, &named, &ids, &mut warnings)?);
-    keys.extend(templates(folder, &markers, &mut warnings)?);
+    keys.extend(templates(folder, &markers, &mut warnings));
     Ok(Keys { keys, warnings })
 }
 
@@ -418,11 +418,7 @@ fn ends(
 }
 
 /// The chat templates: the one without a name, and those with.
-fn templates(
-    folder: &Path,
-    markers: &Markers,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<(String, Value)>, Failure> {
+fn templates(folder: &Path, markers: &Markers, warnings: &mut Vec<String>) -> Vec<(String, Value)> {
     let mut all: BTreeMap<String, String> = markers.templates.iter().cloned().collect();
     let text = |text: String| Value::String(text);
     let own = all.remove("default");
@@ -438,5 +434,5 @@ fn templates(
         keys.push(("tokenizer.chat_templates".into(), Value::Array(names)));
     }
     keys.extend(all.into_iter().map(|(name, own)| (format!("tokenizer.chat_template.{name}"), text(own))));
-    Ok(keys)
+    keys
 }

@@ -72,7 +72,7 @@ impl Render {
         options.writes_elsewhere(&read)?;
         let source = Source::read(&self.from)?;
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
-        let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
+        let compiled = source.compiled(&self.from, &chat::Options { clock, ..chat::Options::default() })?;
         let conversation = self.conversation(&source)?;
         let template = compiled.template(&conversation);
         let template =

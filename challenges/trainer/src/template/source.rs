@@ -86,7 +86,7 @@ impl Source {
         probes
     }
 
-    pub fn compiled(&self, path: &Path, options: Options) -> Result<Templates, Failure> {
+    pub fn compiled(&self, path: &Path, options: &Options) -> Result<Templates, Failure> {
         let compiled = |name: &str| {
             let found = self.templates.iter().find(|(known, _)| known == name);
             let template = |(_, text): &(String, String)| {
@@ -112,7 +112,7 @@ impl Source {
 
     /// Returns the findings of each template with its name.
     pub fn findings(&self, path: &Path) -> Result<Vec<(&str, Vec<Finding>)>, Failure> {
-        let compiled = self.compiled(path, Options { limits: limits(), ..Options::default() })?;
+        let compiled = self.compiled(path, &Options { limits: limits(), ..Options::default() })?;
         let of = |(name, _): &'_ (String, String)| {
             let template = if name == TOOL_USE { &compiled.tool_use } else { &compiled.default };
             template.as_ref().map(|one| lint_by(&one.template, &self.probes(name))).unwrap_or_default()

@@ -221,7 +221,7 @@ impl<'i> Encoder<'i> {
         let template = match source {
             Ok(source) => {
                 let variables = source.variables();
-                Ok((source.compiled(folder, Options::default())?, variables))
+                Ok((source.compiled(folder, &Options::default())?, variables))
             }
             Err(reason) if assistant_only && !markers.templates.is_empty() => {
                 return Err(Failure::Usage(reason));

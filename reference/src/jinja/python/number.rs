@@ -62,8 +62,8 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Result<Option<Value>, Error> {
     };
     let prefixes = [(16, ["0x", "0X"]), (8, ["0o", "0O"]), (2, ["0b", "0B"])];
     let matching = prefixes.iter().filter(|(radix, _)| base == 0 || base == *radix);
-    let stripped = matching.flat_map(|(radix, all)| all.iter().map(move |prefix| (*radix, *prefix)));
-    let stripped = stripped.filter_map(|(radix, prefix)| Some((radix, body.strip_prefix(prefix)?))).next();
+    let mut all = matching.flat_map(|(radix, all)| all.iter().map(move |prefix| (*radix, *prefix)));
+    let stripped = all.find_map(|(radix, prefix)| Some((radix, body.strip_prefix(prefix)?)));
     let (radix, body) = match stripped {
         Some((radix, rest)) => (radix, rest.strip_prefix('_').unwrap_or(rest)),
         None if base == 0 && body.starts_with('0') && !body.bytes().all(|byte| b"0_".contains(&byte)) => {
