@@ -187,7 +187,7 @@ mod tests {
                 "messages[0].content: expected a text or a list of parts",
             ),
             (
-                json!({"role": "user", "content": 3}),
+                json!({"role": "user", "content": true}),
                 "messages[0].content: expected a text or a list of parts",
             ),
             (
