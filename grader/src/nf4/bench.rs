@@ -194,14 +194,18 @@ impl<'a> Timed<'a> {
         let is_time = |time: &f64| *time;
         for is_attempt in order(&mut self.random) {
             if !is_attempt {
+                settle();
                 samples.bound.push(waits.note(|| beside.watch(|| self.time_bound(), is_time)));
                 continue;
             }
             if attempts == 0 {
+                settle();
                 samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
             }
+            settle();
             samples.attempt.push(waits.note(|| self.time_attempt())?);
             if attempts == 1 {
+                settle();
                 samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
             }
             attempts += 1;
@@ -291,6 +295,12 @@ impl<'a> Timed<'a> {
         };
         Ok(left.into_iter().find_map(wrong))
     }
+}
+
+/// Waits until the idle threads of both pools sleep. They look for more work for some 30 us after each call, which would
+/// count as time that something else took while the next call is timed.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(1));
 }
 
 /// Where a window begins: at a whole byte of codes.
