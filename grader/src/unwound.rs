@@ -12,7 +12,7 @@ pub(crate) enum Unwound {
     Panic(String),
 }
 
-/// Runs a call that may panic. The panic's own message, which crosses threads, tells a hole. Only the hook of a child,
+/// Runs a call that may panic. The panic's own message, which crosses threads, marks a hole. Only the hook of a child,
 /// if one is set, knows the place.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     *last() = None;

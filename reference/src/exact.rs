@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_equal_to_whole_numbers_of_their_size() {
+    fn floats_equal_whole_numbers_of_their_size() {
         let equal =
             |one: &str, other: &str| is_equal(&from_str(one).expect("JSON"), &from_str(other).expect("JSON"));
         assert!(equal("{\"a\": [1e22, 2]}", "{\"a\": [10000000000000000000000, 2]}"));

@@ -105,7 +105,7 @@ fn around(frames: &[Frame]) -> String {
 /// The beginning of an element with an answer.
 const ANSWER: &str = "<script type=\"application/json\"";
 
-/// What the probe of each frame answered, in their order; null if a frame did not load to its end.
+/// The answers of the probes in the order of their frames; null if a frame did not load to its end.
 fn answers(dom: &str) -> Vec<Value> {
     let elements =
         dom.split(ANSWER).skip(1).filter_map(|element| element.split_once('>')?.1.split("</script>").next());

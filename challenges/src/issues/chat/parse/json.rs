@@ -1,7 +1,8 @@
 //! JSON as Python's reader takes it, with a bound on depth.
 //!
-//! Where it differs from `serde_json`: `-0` is an integer, integers of more than 64 bits stay exact ([`exact`]), and half of a surrogate pair, which no text can hold,
-//! becomes U+FFFD. Python's `NaN` and `Infinity`, and floats too large, are refused: a message has no value for them.
+//! It differs from `serde_json` as follows: `-0` is an integer, integers of more than 64 bits stay exact ([`exact`]), and
+//! half of a surrogate pair, which no text can hold, becomes U+FFFD. Python's `NaN` and `Infinity`, and floats too large,
+//! are refused: a message has no value for them.
 
 use reference::exact;
 use serde_json::{Map, Number, Value};
