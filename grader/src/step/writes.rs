@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-/// Where the registers lie in what `PTRACE_POKEUSER` writes to.
+/// The offset of the debug registers in the area that `PTRACE_POKEUSER` writes to.
 const REGISTERS: usize = offset_of!(libc::user, u_debugreg);
 
 /// Register 7: address 0 is in use, for writes, eight bytes long.

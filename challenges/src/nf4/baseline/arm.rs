@@ -17,7 +17,7 @@ use super::{Element, Piece};
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn piece_neon<T: Element>(piece: Piece<'_, T>) {
     let own = piece.table;
-    // SAFETY: 64 bytes, taken apart by their place in a float.
+    // SAFETY: reads 64 bytes and separates them by their place in a float.
     let table = unsafe { vld4q_u8(own.as_ptr().cast()) };
     for (scale, packed, out) in piece.blocks() {
         let (sixteens, rest) = out.as_chunks_mut::<16>();

@@ -1,4 +1,4 @@
-//! The third pass in plain Rust: for machines without a vector unit, and for what is left of a block elsewhere.
+//! The third pass in plain Rust, for machines without a vector unit and for the tail of a block on other machines.
 //!
 //! Values are looked up into a small array and rounded from there, without a branch, so that the compiler makes vector
 //! code of the rounding with what every processor has.
