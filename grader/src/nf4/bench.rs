@@ -23,6 +23,7 @@ use kernels::cpu::{self, Tick};
 use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits_range};
 
 use super::beside::Beside;
+use super::cores::one_thread_a_core;
 use super::inputs::{Buffer, Scale, weight};
 use super::waits::Waits;
 use super::{Subject, bench_name};
@@ -152,8 +153,8 @@ impl<'a> Timed<'a> {
             subject,
             source,
             baseline: Baseline::default(),
-            cpu: Cpu::new(),
-            others: Cpu::new(),
+            cpu: one_thread_a_core(),
+            others: one_thread_a_core(),
             random: random::unforeseen()?,
             dtype: bench.dtype,
             len,
@@ -166,12 +167,13 @@ impl<'a> Timed<'a> {
     /// With the samples comes what was held up while they were taken, if anything was.
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
         let plan = Plan::new(effort.quick, effort.samples, BUDGET);
-        self.time_baseline(); // once unmeasured: the baseline's buffer, the machine's clock
-        self.time_attempt()?;
+        let mut waits = Waits::new([&self.cpu, &self.others]);
+        self.time_baseline(&mut waits); // once unmeasured: the baseline's buffer, the machine's clock
+        self.time_attempt(&mut waits)?;
+        waits.take();
         let begin = Tick::now();
         let mut samples = Samples::default();
         let mut beside = Beside::new(&self.others);
-        let mut waits = Waits::new([&self.cpu, &self.others]);
         let mut planned = None; // rounds, once they are all taken
         loop {
             self.round(&mut samples, &mut beside, &mut waits)?;
@@ -195,18 +197,18 @@ impl<'a> Timed<'a> {
         for is_attempt in order(&mut self.random) {
             if !is_attempt {
                 settle();
-                samples.bound.push(waits.note(|| beside.watch(|| self.time_bound(), is_time)));
+                samples.bound.push(beside.watch(|| self.time_bound(waits), is_time));
                 continue;
             }
             if attempts == 0 {
                 settle();
-                samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
+                samples.baseline.push(beside.watch(|| self.time_baseline(waits), is_time));
             }
             settle();
-            samples.attempt.push(waits.note(|| self.time_attempt())?);
+            samples.attempt.push(self.time_attempt(waits)?);
             if attempts == 1 {
                 settle();
-                samples.baseline.push(waits.note(|| beside.watch(|| self.time_baseline(), is_time)));
+                samples.baseline.push(beside.watch(|| self.time_baseline(waits), is_time));
             }
             attempts += 1;
         }
@@ -216,25 +218,21 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    fn time_baseline(&mut self) -> f64 {
+    fn time_baseline(&mut self, waits: &mut Waits) -> f64 {
         let (set, _) = self.prepare();
         let Set { weight, out, .. } = &mut self.sets[set];
-        let begin = Tick::now();
-        self.baseline.dequantize(&self.others, &weight.view(), out.output());
-        let time = begin.micros();
+        let time = waits.time(|| self.baseline.dequantize(&self.others, &weight.view(), out.output()));
         self.flip(set);
         time
     }
 
     /// One call of the attempt on renewed content, checked.
-    fn time_attempt(&mut self) -> Result<f64, String> {
+    fn time_attempt(&mut self, waits: &mut Waits) -> Result<f64, String> {
         let (set, renewed) = self.prepare();
         let Set { weight, out, .. } = &mut self.sets[set];
         let view = weight.view();
         let asked = solution_calls();
-        let begin = Tick::now();
-        self.subject.run(&self.cpu, &view, out.output());
-        let time = begin.micros();
+        let time = waits.time(|| self.subject.run(&self.cpu, &view, out.output()));
         self.source.own_work(solution_calls() - asked)?;
         if let Some(element) = self.wrong(set, &renewed)? {
             return Err(format!("a timed call left a wrong answer at element {element}"));
@@ -244,7 +242,7 @@ impl<'a> Timed<'a> {
     }
 
     /// The machine's own time for the same bytes in and out, by streaming.
-    fn time_bound(&mut self) -> f64 {
+    fn time_bound(&mut self, waits: &mut Waits) -> f64 {
         let (set, _) = self.prepare();
         let Set { weight, out, .. } = &mut self.sets[set];
         let words = match out.output() {
@@ -252,10 +250,9 @@ impl<'a> Timed<'a> {
             Output::Bf16(out) => out.reinterpret_cast_mut(),
             Output::F32(_) => unreachable!("timed cases have 16-bit outputs"),
         };
-        let begin = Tick::now();
-        cpu::stream(&self.others, black_box(&weight.packed), words);
+        let streamed = waits.time(|| cpu::stream(&self.others, black_box(&weight.packed), words));
         // The stream reads the packed codes; the case also reads the scales, 3 % more input.
-        let time = begin.micros() * total_bytes(self.len) / streamed_bytes(self.len);
+        let time = streamed * total_bytes(self.len) / streamed_bytes(self.len);
         self.flip(set);
         time
     }

@@ -3,6 +3,7 @@
 mod bench;
 mod beside;
 mod checks;
+mod cores;
 mod course;
 pub(crate) mod cuda;
 mod diagnose;

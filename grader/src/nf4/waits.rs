@@ -29,13 +29,15 @@ impl Waits {
         Self { counters, waited: false }
     }
 
-    /// Runs a call, and notes whether a thread waited for a processor.
-    pub fn note<T>(&mut self, call: impl FnOnce() -> T) -> T {
-        let (before, begin) = (self.nanoseconds(), Tick::now());
-        let answer = call();
-        let (limit, after) = (LIMIT * begin.micros(), self.nanoseconds());
-        self.waited |= before.iter().zip(&after).any(|(before, after)| (after - before) / 1e3 > limit);
-        answer
+    /// Runs a call, notes whether a thread waited for a processor, and returns the call's time in microseconds.
+    pub fn time(&mut self, call: impl FnOnce()) -> f64 {
+        let before = self.nanoseconds();
+        let begin = Tick::now();
+        call();
+        let time = begin.micros();
+        let after = self.nanoseconds();
+        self.waited |= before.iter().zip(&after).any(|(before, after)| (after - before) / 1e3 > LIMIT * time);
+        time
     }
 
     /// Returns whether a thread waited since the last call of this function; `None` where the system does not report it.
@@ -59,7 +61,8 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn threads_of_both_devices_are_watched() {
-        let waits = Waits::new([&Cpu::with_threads(3), &Cpu::with_threads(2)]);
+        let devices = [Cpu::with_threads(3), Cpu::with_threads(2)]; // its threads end when a device is dropped
+        let waits = Waits::new(devices.each_ref());
         assert_eq!(waits.counters.len(), 6);
         assert_eq!(waits.nanoseconds().len(), 6);
     }
