@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::imports::{Imports, imports};
-use super::{metadata, root, sources};
+use super::{metadata, sources};
 
 /// Circles that belong to their subject, by program and module.
 const NATURAL: &[(&str, &[&str])] = &[
