@@ -52,7 +52,7 @@ impl Claim {
 /// A back end, and its claim on each feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackEnd {
-    /// Its name.
+    /// The name above its column.
     pub name: String,
     /// A claim for each feature.
     pub claims: Vec<Claim>,

@@ -1,4 +1,4 @@
-//! What figures of several rows share: margins, tracks, axes.
+//! Margins, tracks and axes that figures of several rows share.
 
 use super::number::{Time, tick};
 use super::plot::{Axis, Panel, WIDTH};

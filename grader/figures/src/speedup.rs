@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_close_together_keep_room_beside_a_large_speedup() {
+    fn close_thresholds_keep_their_room() {
         let axis = speedup_axis(
             &[("a".into(), Interval { value: 6.0, ends: [5.9, 6.1], known: true })],
             &[1.0, 1.05, 1.1, 1.15],

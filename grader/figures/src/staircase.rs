@@ -1,4 +1,4 @@
-//! The same weight by every version.
+//! Times of every version of a kernel on one weight.
 
 use scorecard::Challenge;
 

@@ -12,7 +12,7 @@ pub(crate) const OF_1B: std::ops::Range<f64> = 0.95e9..1.5e9;
 pub struct Seen<'a> {
     /// How each check ended.
     pub checks: &'a [Check],
-    /// What each guard saw.
+    /// The guards that ran or should have.
     pub guards: &'a [Guard],
     /// Every number, by name.
     pub measurements: &'a BTreeMap<String, Measurement>,

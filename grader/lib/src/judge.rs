@@ -1,4 +1,4 @@
-//! What this version runs, and what it makes of what was seen: for programs that judge a report and run nothing.
+//! Judges results without running anything: names of checks and guards, facts, rows and points.
 
 use kernels::Vector;
 
@@ -13,7 +13,7 @@ pub use crate::calls::replay_command;
 pub use crate::evidence::Seen;
 pub use crate::score::absent;
 
-/// How the timed cases of challenge A are named, and what a case moves.
+/// Names and bytes of the timed cases of challenge A.
 pub mod nf4 {
     pub use crate::nf4::cuda::{credit, version_bytes};
     pub use crate::nf4::{bench_name, total_bytes, total_speedup};

@@ -9,7 +9,7 @@
 //! gather                 gather/, pace; step, timing, random: what measurements share
 //! evidence, rubric       evidence, verdict -> rubric -> the scorecard (package `scorecard`)
 //! report                 live, report/, terminal; progress, date: what is remembered
-//! a report held to       verify/, expected, judge: is it what its own samples make of it
+//! a report held to       verify/, expected, judge: does it follow from its own samples
 //! ```
 //!
 //! *Gather* runs an attempt in a child process and writes down what happened; *evidence* turns that into

@@ -557,7 +557,7 @@ fn nf4() -> Challenge {
 }
 
 #[test]
-fn every_figure_of_the_fixture_has_words_and_every_case() {
+fn every_figure_names_its_cases() {
     let challenge = nf4();
     assert_eq!(figures::all(&challenge).len(), 3);
     for Figure { name, svg, .. } in figures::all(&challenge) {
@@ -568,14 +568,14 @@ fn every_figure_of_the_fixture_has_words_and_every_case() {
 }
 
 #[test]
-fn what_was_not_measured_has_no_figure() {
+fn unmeasured_challenge_has_no_figure() {
     let mut challenge = nf4();
     challenge.measurements.clear();
     assert!(figures::all(&challenge).is_empty());
 }
 
 #[test]
-fn absurd_and_hostile_measurements_are_left_out_or_drawn_at_the_edge() {
+fn hostile_measurements_stay_out_of_figures() {
     let mut challenge = nf4();
     for (i, value) in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300, 1e-300].into_iter().enumerate() {
         for family in ["speedup", "baseline", "attempt", "bound"] {
@@ -594,7 +594,7 @@ fn absurd_and_hostile_measurements_are_left_out_or_drawn_at_the_edge() {
 }
 
 #[test]
-fn the_fixture_has_five_cases_and_the_rest_are_counts() {
+fn fixture_has_five_cases_and_five_counts() {
     let card = fixture::solved();
     let timings = timing::timings(&card.challenges[0]);
     assert_eq!(timings.len(), 5);

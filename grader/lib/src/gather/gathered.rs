@@ -1,4 +1,4 @@
-//! What was seen of an attempt.
+//! Results of one attempt at one course.
 
 use std::collections::BTreeMap;
 

@@ -259,7 +259,7 @@ fn no_folders_import_each_other_in_a_circle() {
 }
 
 #[test]
-fn a_circle_is_found_and_who_uses_it_is_outside() {
+fn circle_leaves_out_its_users() {
     let pair = |a: &str, b: &str| (a.to_owned(), BTreeSet::from([b.to_owned()]));
     let uses = [pair("a", "b"), pair("b", "a"), pair("c", "a"), pair("d", "e")];
     assert_eq!(circles(&BTreeMap::from(uses)), sets(&[&["a", "b"]]));
