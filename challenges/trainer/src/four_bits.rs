@@ -1,4 +1,5 @@
-//! Adapters that were trained next to weights in NF4, and are merged into weights that are not.
+//! Adapters that were trained next to weights in NF4, and are used with weights that are not: `export` merges them,
+//! `generate` runs them.
 //!
 //! ```text
 //! trained     decode(encode(W)) + scale * B A
@@ -17,18 +18,28 @@ use crate::files::read_json;
 use crate::output::warn;
 
 /// Returns true if a weight of the model is in NF4.
-pub(super) fn has_nf4(model: &Llama) -> bool {
+pub(crate) fn has_nf4(model: &Llama) -> bool {
     model.storages().values().any(|storage| matches!(storage, Storage::Nf4 { .. }))
 }
 
-/// Warns if the adapter was trained next to weights in NF4, and the model's are not.
-pub(super) fn warn_of_merge(folder: &Path, adapter: &Adapter, model: &Llama) {
+/// Warns if the adapter was trained next to weights in NF4, and the merge is into weights that are not.
+pub(crate) fn warn_of_merge(folder: &Path, adapter: &Adapter, model: &Llama) {
+    let what_to_do = "`generate --load-in-4bit --adapter` runs what was trained";
+    warn_of_error(folder, adapter, model, what_to_do);
+}
+
+/// Warns if the adapter was trained next to weights in NF4, and it runs next to weights that are not.
+pub(crate) fn warn_of_run(folder: &Path, adapter: &Adapter, model: &Llama) {
+    warn_of_error(folder, adapter, model, "with `--load-in-4bit` it runs what was trained");
+}
+
+fn warn_of_error(folder: &Path, adapter: &Adapter, model: &Llama, what_to_do: &str) {
     if has_nf4(model) || !was_trained_on_nf4(folder, adapter) {
         return;
     }
     warn(&format!(
         "{}: the adapter was trained next to weights in 4 bits, and the model's weights are not in 4 bits: the result \
-         differs from what was trained by the error of NF4; `generate --load-in-4bit --adapter` runs what was trained",
+         differs from what was trained by the error of NF4; {what_to_do}",
         folder.display()
     ));
 }
