@@ -1,6 +1,6 @@
 //! The figure of challenge D's classifier: what it answers as it learns, from a file of kept answers.
 
-use grader::figure::confusion::{CAPTION, Look, confusions};
+use figures::confusion::{CAPTION, Look, confusions};
 
 use crate::drawn::Drawn;
 

@@ -3,7 +3,7 @@
 use challenges::issues::vision::{
     Cut, Grid, Image, Normalization, Placeholders, Rule, Sample, Side, Size, Solution, Vision as _,
 };
-use grader::figure::vision::{Gridded, Kind, Token, batch as drawn, grids};
+use figures::vision::{Gridded, Kind, Token, batch as drawn, grids};
 use reference::loss::IGNORED;
 
 use crate::drawn::Drawn;

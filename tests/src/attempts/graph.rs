@@ -101,7 +101,7 @@ const fn captures(spoil: fn(&mut Capture, &Values<f32>)) -> Cheat {
 
 /// Writes its own results at every capture.
 pub(super) fn forging() -> impl Compile {
-    captures(|_, _| super::forgers::forge())
+    captures(|_, _| super::forge::forge())
 }
 
 /// Ends the process at a program that only a guard has.

@@ -118,7 +118,7 @@ pub(super) fn with_rows(rows: fn(&Problem) -> Result<Loss, Error>) -> impl Chunk
 
 /// Writes its own results where a chunk's graph is asked for.
 pub(super) fn forging() -> impl Chunked {
-    Cheat { rows: |_| super::forgers::forge(), ..HONEST }
+    Cheat { rows: |_| super::forge::forge(), ..HONEST }
 }
 
 /// Ends the process at a vocabulary that only a guard has.

@@ -13,6 +13,7 @@ mod cheats;
 mod classify;
 pub mod cuda;
 mod faults;
+mod forge;
 mod forgers;
 mod fsdp;
 mod gates;

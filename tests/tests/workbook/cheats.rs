@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use grader::scorecard::{Check, Outcome, Scorecard};
 use kernels::Vector;
+use scorecard::{Check, Outcome, Scorecard};
 use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 

@@ -1,6 +1,6 @@
 //! Contract of challenge C: every guard is tripped by a cheat of its kind, and by no honest compiler.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Outcome, Scorecard, Truth};
 use tests::attempts::COMPILERS;
 use tests::program::{own, tripped};
 

@@ -1,6 +1,6 @@
 //! Contract of challenge B: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Outcome, Scorecard, Truth};
 use tests::attempts::SHARDERS;
 use tests::program::{own, tripped};
 
