@@ -4,11 +4,13 @@ use std::fmt;
 
 use serde_json::json;
 
-use super::probe::DECLARED;
 use super::rule::Rule;
 use crate::criterion::Criterion;
 use crate::jinja::{Conversation, Rendered};
 use crate::render::ChatTemplate;
+
+/// The name of the tool that probes declare.
+pub(super) const DECLARED: &str = "count_barges";
 
 /// A word that a probe's text must hold, or must not, and what is wrong otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::expectation::Expectation;
+use super::expectation::{DECLARED, Expectation};
 use super::rule::Rule;
 use crate::criterion::Criterion;
 use crate::jinja::Conversation;
@@ -35,8 +35,6 @@ const AGAIN: &str = "plover";
 const SAID: &str = "larch";
 const BESIDE: &str = "juniper";
 const SPACED: &str = "if kestrel:\n\n\tgo  on";
-/// The name of the tool that is declared.
-pub(super) const DECLARED: &str = "count_barges";
 const PURPOSE: &str = "walnut";
 const PARAMETER: &str = "canal";
 const CALLED: &str = "locate_ferry";

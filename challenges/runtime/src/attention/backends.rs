@@ -17,34 +17,11 @@ use reference::graph::{
     Attention, Builder, Dim, Dtype, Error, Facts, Graph, Id, Tensor, Type, apply, product,
 };
 
-use super::request::{Feature, Request};
-use super::{Attend, Sizes};
-
-/// How a request is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Documents end to end.
-    Packed,
-    /// Pieces of the keys, merged.
-    Split,
-    /// Tile by tile.
-    Tiled,
-    /// Every score.
-    Expanded,
-}
-
-/// A back end, and what it claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackEnd {
-    /// Its name.
-    pub name: &'static str,
-    /// How it writes a request.
-    pub way: Way,
-    /// The features that it has.
-    pub has: &'static [Feature],
-    /// Requests that it is meant for: those with any of these; all, if there are none.
-    pub of: &'static [Feature],
-}
+use super::Sizes;
+use super::back_end::{BackEnd, Part, Way};
+use super::contract::Attend;
+use super::feature::Feature;
+use super::request::Request;
 
 use Feature as F;
 
@@ -127,15 +104,6 @@ pub const ON_A_CARD: [BackEnd; 4] = [PACKED, SPLIT, BackEnd { name: "flash", ..T
 /// The most pieces into which the keys are split, and the fewest keys of one: enough for a thread each, and each long
 /// enough to read memory as fast as it can be read.
 pub const PIECES: [usize; 2] = [8, 256];
-
-/// Attention to some or all of the keys.
-#[derive(Clone)]
-pub struct Part {
-    /// (batch, heads, queries, width)
-    pub output: Tensor,
-    /// The logarithm of each query's sum of e^score, f32 (batch, heads, queries): minus infinity where it sees nothing.
-    pub lse: Tensor,
-}
 
 /// The tensors of a request.
 #[derive(Clone)]

@@ -6,8 +6,8 @@ use reference::graph::Tensor;
 use reference::graph::programs::ScoreEntry;
 use reference::issues::attention::Rules;
 
-use super::backends::{BackEnd, Part};
-use super::request::Feature;
+use super::back_end::{BackEnd, Part};
+use super::feature::Feature;
 
 // ANCHOR: attention-trait
 /// The steps of one interface for attention, from small to large.

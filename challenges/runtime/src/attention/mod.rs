@@ -3,11 +3,15 @@
 //! What all back ends have in common is asked of an attempt: the steps of [`Attend`], challenge D's contract of
 //! `attention`.
 
+mod back_end;
 pub mod backends;
 mod contract;
+mod feature;
 mod request;
 
-pub use backends::{BACK_ENDS, BackEnd, Part, Way};
+pub use back_end::{BackEnd, Part, Way};
+pub use backends::BACK_ENDS;
 pub use contract::{Attend, Packing, Verdict, follow};
+pub use feature::Feature;
 pub use reference::issues::attention::{Problem, Rules, Sizes};
-pub use request::{Body, Feature, Request, explain};
+pub use request::{Body, Request, explain};

@@ -27,7 +27,6 @@ use reference::llama::train::{self, Recipe, STREAM_GRAD};
 use reference::llama::{Piece, Spec, Storage};
 
 use super::flat::{self, Row};
-use super::tasks::NEXT;
 use super::{Error, FSDP, Fsdp, Gradient, Sharding, TP};
 
 /// Where every parameter of a model lies.
@@ -466,6 +465,9 @@ fn in_shards(
     }
     Ok(builder.finish()?)
 }
+
+/// What comes before the names of a piece whose parts are gathered while another one runs.
+pub(super) const NEXT: &str = "next.";
 
 /// What [`train::gradient`] puts before the name of a parameter.
 pub(super) const GRADIENT: &str = "grad.";

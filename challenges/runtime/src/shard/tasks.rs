@@ -25,7 +25,7 @@ use reference::graph::{Builder, Error, Graph, Id, Op, Symbol, Tensor};
 use reference::llama::Piece;
 use reference::llama::train::STREAM_GRAD;
 
-use super::programs::{GRADIENT, PieceGraphs};
+use super::programs::{GRADIENT, NEXT, PieceGraphs};
 
 /// A part of a piece's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,9 +58,6 @@ pub const KEPT: &str = "kept.";
 pub const SAVED: &str = "saved.";
 /// A part after [`Task::Dequantize`].
 pub const DENSE: &str = "dense.";
-
-/// What comes before the names of a piece whose parts are gathered while another one runs.
-pub const NEXT: &str = "next.";
 
 /// A graph that also gathers the parts of a piece, under names of their own, after everything else: a plan that may have
 /// operations in flight starts them first.

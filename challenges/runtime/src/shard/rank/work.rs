@@ -12,8 +12,8 @@ use super::flight::{Flight, HostTensor, Pool, shape};
 use super::trace::{EventKind, Trace};
 use crate::engine::Logged;
 use crate::shard::load::Tensors;
-use crate::shard::programs::{GRADIENT, PartSpec, PieceGraphs, part_specs};
-use crate::shard::tasks::{self, KEPT, NEXT, SAVED, Task, Y_GRAD};
+use crate::shard::programs::{GRADIENT, NEXT, PartSpec, PieceGraphs, part_specs};
+use crate::shard::tasks::{self, KEPT, SAVED, Task, Y_GRAD};
 use crate::shard::{Activations, Error, LayerBytes};
 
 /// Tensors by canonical names.
