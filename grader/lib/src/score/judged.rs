@@ -26,9 +26,9 @@ pub(super) fn challenge(
         None => courses::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }, machine),
     };
     let mut measurements = measurements.clone();
-    let totals: Vec<_> =
-        courses.iter().filter_map(|course| course.total.and_then(|total| total(&measurements))).collect();
-    measurements.extend(totals.into_iter().map(|(name, total)| (name.to_owned(), total)));
+    let follow = courses.iter().filter_map(|course| course.follow);
+    let following: Vec<_> = follow.flat_map(|follow| follow(&measurements, machine)).collect();
+    measurements.extend(following);
     judged(
         rubric,
         &facts,
