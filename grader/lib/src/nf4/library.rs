@@ -31,6 +31,9 @@ struct Kept {
 /// Returns the library's times, and its total time over the attempt's, if they are of this machine with the vector unit
 /// of this run. A file that cannot be read, or is of another machine, is reported.
 pub(super) fn times(numbers: &BTreeMap<String, Measurement>, machine: &Machine) -> Vec<(String, Measurement)> {
+    if machine.gpu.is_some() {
+        return Vec::new();
+    }
     let Ok(workbook) = Workbook::find() else { return Vec::new() };
     let path = folder(&workbook).join(FILE);
     if !path.exists() {
