@@ -16,7 +16,6 @@
 //! Source: Pope et al., "Efficiently Scaling Transformer Inference" (2022), section 2: prefill, and decoding with
 //! cached keys and values.
 
-use super::rows::Rows;
 use super::{Model, Spec};
 use crate::graph::{Attention, Builder, Dim, Dtype, Error, Graph, Tape, Tensor, Type, programs};
 
@@ -41,17 +40,9 @@ pub(super) struct Cache {
 }
 
 impl Spec {
-    /// The same model with a context of so many tokens, one for each slot of a cache. See [`Self::decode`].
-    #[must_use]
-    pub fn with_context(&self, slots: usize) -> Self {
-        let mut spec = Self { rows: Rows::default(), ..self.clone() };
-        spec.config.positions = slots;
-        spec
-    }
-
     /// `ids` i32 (1, T), T from 1 to C, and `start` i32 (), how many tokens are in the cache, to `logits` (V) of the
     /// last token, in the compute type. C is the context. The inputs of [`Self::caches`] are outputs, too, with the T
-    /// tokens added. `start` + T is at most C. The rotary tables have C rows; what [`Rows`] ask for is left out.
+    /// tokens added. `start` + T is at most C. The rotary tables have C rows; what [`Self::rows`] ask for is left out.
     pub fn decode(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_decode");
         let model = Model::decoding(self, builder.tape());

@@ -29,6 +29,7 @@ mod model;
 mod pieces;
 pub mod rope;
 mod rows;
+mod storage;
 pub mod train;
 mod weights;
 
@@ -40,5 +41,6 @@ pub use images::{Images, open_checkpoint};
 pub use model::{DROPOUT_KEY, Model, Spec};
 pub use pieces::Piece;
 pub use rows::{IMAGE_FEATURES, IMAGE_SLOTS, Rows};
+pub use storage::{Storage, Storages, StoredInput, TensorSpec};
 pub(crate) use weights::dense;
-pub use weights::{Llama, SCORE, Storage, Storages, StoredInput, TensorSpec, parts};
+pub use weights::{Llama, SCORE, parts};

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use super::classify;
 use super::decode::{self, Cache};
 use super::rows::{self, PerRow, Rows};
-use super::weights::{Storage, Storages};
+use super::storage::{Storage, Storages};
 use super::{Config, rope};
 use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
 use crate::lora::Module;
@@ -60,6 +60,14 @@ pub struct Model<'a> {
 const LARGEST_BATCH: i64 = 1 << 16;
 
 impl Spec {
+    /// The same model with a context of so many tokens, one for each slot of a cache. See [`Self::decode`].
+    #[must_use]
+    pub fn with_context(&self, slots: usize) -> Self {
+        let mut spec = Self { rows: Rows::default(), ..self.clone() };
+        spec.config.positions = slots;
+        spec
+    }
+
     /// A batch of B sequences of T tokens: `ids` i32 (B, T) to `logits` (B, T, V), in the compute type; of a classifier
     /// (B, T, C), what each token would answer.
     pub fn forward(&self) -> Result<Graph, Error> {

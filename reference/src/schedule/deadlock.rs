@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::check::Place;
+use super::grid::Place;
 use super::{Error, Kind, Schedule, Sends, Site};
 
 /// All results that one rank sends another.

@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::{Error, Operation, Site};
 
+/// A rank, and a position in its line.
+pub(super) type Place = (usize, usize);
+
 /// Largest number of ranks, and of chunks a rank.
 pub(super) const MOST_RANKS: usize = 10_000;
 /// Largest number of micro-batches.
@@ -159,7 +162,7 @@ impl Schedule {
     }
 
     /// The operation that stands there.
-    pub(super) fn site(&self, (rank, position): (usize, usize)) -> Site {
+    pub(super) fn site(&self, (rank, position): Place) -> Site {
         Site { rank, position, operation: self.ranks[rank][position] }
     }
 }
