@@ -5,7 +5,7 @@ use grader::figure::StepKind;
 use grader::figure::attention::{Mask, claims, masks as drawn};
 use grader::figure::parts::{Run, parts};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// Every feature of every back end.
 pub fn features() -> Drawn {
