@@ -20,7 +20,7 @@ use reference::schedule::{
     Error, Held, Schedule, Shape, Stage, Times, Workload, check, one_f_one_b, zero_bubble,
 };
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 // ---- schedules
 

@@ -334,6 +334,7 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "kernels/src/cpu/amx.rs",            // instructions of the matrix unit
         "kernels/src/cpu/attention/",        // threads that write disjoint rows of one result
         "kernels/src/cpu/engine.rs",         // threads that write disjoint lanes of one memory
+        "kernels/src/cpu/engine/",           // the same
         "kernels/src/cpu/lanes.rs",          // functions compiled for a vector unit
         "kernels/src/cpu/executable.rs",     // an arena handed to the engine and to products
         "kernels/src/cpu/product.rs",        // threads that write disjoint parts of one product
