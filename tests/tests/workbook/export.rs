@@ -254,7 +254,8 @@ fn a_4_bit_adapter_on_other_weights_warns() {
                 assert_eq!(ran.stderr.contains(warning), is_warned, "{made}, {setting}: {}", ran.stderr);
             }
             for (more, is_other) in [(&[][..], true), (&["--load-in-4bit"], false)] {
-                let generate = ["generate", "model", "--adapter", &adapter, "--prompt", "a", "--max-new-tokens", "1"];
+                let generate =
+                    ["generate", "model", "--adapter", &adapter, "--prompt", "a", "--max-new-tokens", "1"];
                 let ran = run(Path::new(TRAINER), &folder, &[&generate[..], more].concat());
                 assert_eq!(ran.code, 0, "{}", ran.stderr);
                 assert_eq!(ran.stderr.contains(warning), is_warned && is_other, "{more:?}: {}", ran.stderr);

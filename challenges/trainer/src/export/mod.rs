@@ -35,8 +35,8 @@ use reference::llama::{self, Llama, Storage, StoredInput, TensorSpec, hub};
 use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Map, Value as Json, json};
 
-use crate::four_bits;
 use crate::files::{read_json, write_json};
+use crate::four_bits;
 use crate::model_files;
 use crate::output::{Failure, print};
 

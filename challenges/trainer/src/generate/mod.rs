@@ -129,7 +129,8 @@ fn generated(options: &Options, generate: &Generate) -> Result<u8, Failure> {
     let adapter = generate.adapter.as_ref().map(|folder| Adapter::open(folder, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;
     let is_as_stored = matches!(generate.quantize.weights(), Weights::AsStored);
-    if let Some((folder, adapter)) = generate.adapter.as_ref().zip(adapter.as_ref()).filter(|_| is_as_stored) {
+    if let Some((folder, adapter)) = generate.adapter.as_ref().zip(adapter.as_ref()).filter(|_| is_as_stored)
+    {
         four_bits::warn_of_run(folder, adapter, &model);
     }
     let tokens = room(prompt.ids.len(), generate.max_new_tokens, model.config.positions)?;

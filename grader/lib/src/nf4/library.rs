@@ -30,7 +30,10 @@ struct Kept {
 
 /// Returns the library's times, and its total time over the attempt's, if they are of this machine with the vector unit
 /// of this run. A file that cannot be read, or is of another machine, is reported.
-pub(super) fn times(numbers: &BTreeMap<String, Measurement>, machine: &Machine) -> Vec<(String, Measurement)> {
+pub(super) fn times(
+    numbers: &BTreeMap<String, Measurement>,
+    machine: &Machine,
+) -> Vec<(String, Measurement)> {
     if machine.gpu.is_some() {
         return Vec::new();
     }
@@ -74,7 +77,10 @@ impl Kept {
 }
 
 /// Each time under the name that the report compares with the attempt's.
-fn next_to(times: &BTreeMap<String, f64>, numbers: &BTreeMap<String, Measurement>) -> Vec<(String, Measurement)> {
+fn next_to(
+    times: &BTreeMap<String, f64>,
+    numbers: &BTreeMap<String, Measurement>,
+) -> Vec<(String, Measurement)> {
     let plain = |value, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     let timed = |case: &String| Some((*times.get(case)?, numbers.get(&format!("nf4.attempt.{case}"))?.value));
     let published = BENCHES.iter().filter(|bench| bench.published).map(bench_name);
