@@ -5,7 +5,7 @@ use figures::StepKind;
 use figures::attention::{BackEnd, Claim, Mask, claims, masks as drawn};
 use figures::parts::{Run, parts};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// Every feature of every back end.
 pub fn features() -> Drawn {

@@ -9,7 +9,7 @@ use challenges::issues::chat::{
 use figures::prompt::{self as figure, Arrival, Out, Piece, Role};
 use serde_json::{Value, json};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// The special tokens of the Hermes format, and what each is for.
 const SPECIAL: [(&str, Role); 6] = [

@@ -2,7 +2,7 @@
 
 use figures::confusion::{CAPTION, Look, confusions};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// The squares of a kept run: a line for each look, its steps and then its counts, row by row.
 pub(crate) fn learning(kept: &str) -> Result<Drawn, String> {

@@ -21,10 +21,8 @@ use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
+use crate::figure::Drawn;
 use crate::{Error, Fault, attention, chat, classify, gguf, ranks, results, vision};
-
-/// A figure's name, its caption, and its SVG.
-pub(crate) type Drawn = (&'static str, &'static str, String);
 
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";

@@ -5,7 +5,7 @@ use figures::file::{Kind, Part, map};
 use reference::checkpoint::gguf::{Gguf, Info, TensorType, Value};
 use reference::llama::{Config, Rope, Scaling};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// Bytes before the first key: four letters, the version, and two counts.
 const HEADER: usize = 4 + 4 + 8 + 8;

@@ -20,7 +20,7 @@ use reference::schedule::{
     Error, Held, Schedule, Shape, Stage, Times, Workload, check, one_f_one_b, zero_bubble,
 };
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 // ---- schedules
 
@@ -97,7 +97,8 @@ fn counted() -> Result<Vec<Forecast>, String> {
     let on = |ranks: usize| -> Result<Forecast, String> {
         let mesh = Mesh::line(FSDP, ranks).map_err(said)?;
         let room = Room { prefetch_bytes: usize::MAX, ..Room::default() };
-        let planned = Planned { room, ..Planned::new(&spec, &recipe, &mesh, &store) };
+        let planned =
+            Planned { room, ..challenges::fsdp::planned_by_solutions(&spec, &recipe, &mesh, &store) };
         planned.on_paper(0, |sheet| sheet.step(ROWS, MICRO_BATCHES * ranks)).map_err(said)
     };
     RANKS.into_iter().map(on).collect()

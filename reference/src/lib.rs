@@ -11,7 +11,7 @@
 //! | [`graph`], [`grad`] (C) | the intermediate representation, its meaning, its derivatives |
 //! | [`llama`], [`lora`], [`optim`] | a model, its adapters and its training step as graphs |
 //! | [`loss`] (E) | each loss as a function in f64 and as a graph |
-//! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
+//! | [`issues`] (D) | conversations, attention, classifiers, GGUF files |
 //! | [`exact`] | JSON whose whole numbers are exact |
 //! | [`vision`] (D) | images as patches, texts with images as batches, towers as graphs |
 //! | [`philox`] | the random numbers of a dropout |
@@ -31,7 +31,6 @@ pub mod fsdp;
 pub mod grad;
 pub mod graph;
 pub mod issues;
-pub mod jinja;
 pub mod json;
 pub mod llama;
 pub mod lora;

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_parsing, chat_template_utils
 
-OWN = pathlib.Path(__file__).resolve().parents[2] / "challenges/src/issues/chat/own"
+OWN = pathlib.Path(__file__).resolve().parents[2] / "challenges/chat/src/own"
 PROGRAM = pathlib.Path(os.environ.get("CHAT", OWN.parents[4] / "target" / "release" / "chat"))
 NOON = datetime.datetime(2026, 1, 5, 9, 7, 3)
 

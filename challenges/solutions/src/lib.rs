@@ -1,9 +1,9 @@
 //! The full solutions, linked to a program last.
 //!
 //! Nothing that takes long to compile depends on this crate, so a changed line of a solution compiles four files and
-//! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and
-//! its `Solution` calls it. The steps are wrapped in a [`Counted`], so that every call counts. A program that names
-//! a `Solution` needs one line:
+//! links: the grader is not compiled again. Each challenge declares what is defined here (the package [`linked`]) and
+//! its `Solution` calls it. The steps are wrapped in the challenge's `Counted`, so that every call counts. A program
+//! that names a `Solution` needs one line:
 //!
 //! ```
 //! extern crate solutions as _;
@@ -18,9 +18,9 @@ use challenges::issues::chat::Chat;
 use challenges::issues::classify::Classify;
 use challenges::issues::gguf::Gguf;
 use challenges::issues::vision::Vision;
-use challenges::linked::{Counted, Linked};
 use challenges::loss::Chunked;
 use challenges::nf4::Nf4;
+use linked::Linked;
 
 #[path = "../../src/issues/attention/solution.rs"]
 mod attention;
@@ -54,39 +54,39 @@ macro_rules! define {
 }
 
 define!(warpbook_nf4 -> Linked<dyn Nf4>, Linked {
-    steps: &Counted(nf4::Solution),
+    steps: &challenges::nf4::Counted(nf4::Solution),
     text: include_str!("../../src/nf4/solution.rs"),
 });
 define!(warpbook_nf4_cuda -> &'static str, include_str!("../../src/nf4/solution.cu"));
 define!(warpbook_fsdp -> Linked<dyn Fsdp>, Linked {
-    steps: &Counted(fsdp::Solution),
+    steps: &challenges::fsdp::Counted(fsdp::Solution),
     text: include_str!("../../src/fsdp/solution.rs"),
 });
 define!(warpbook_graph -> Linked<dyn Compile>, Linked {
-    steps: &Counted(graph::Solution),
+    steps: &challenges::graph::Counted(graph::Solution),
     text: include_str!("../../src/graph/solution.rs"),
 });
 define!(warpbook_attention -> Linked<dyn Attend>, Linked {
-    steps: &Counted(attention::Solution),
+    steps: &challenges::issues::attention::Counted(attention::Solution),
     text: include_str!("../../src/issues/attention/solution.rs"),
 });
 define!(warpbook_chat -> Linked<dyn Chat>, Linked {
-    steps: &Counted(chat::Solution),
+    steps: &challenges::issues::chat::Counted(chat::Solution),
     text: include_str!("../../src/issues/chat/solution.rs"),
 });
 define!(warpbook_classify -> Linked<dyn Classify>, Linked {
-    steps: &Counted(classify::Solution),
+    steps: &challenges::issues::classify::Counted(classify::Solution),
     text: include_str!("../../src/issues/classify/solution.rs"),
 });
 define!(warpbook_gguf -> Linked<dyn Gguf>, Linked {
-    steps: &Counted(gguf::Solution),
+    steps: &challenges::issues::gguf::Counted(gguf::Solution),
     text: include_str!("../../src/issues/gguf/solution.rs"),
 });
 define!(warpbook_vision -> Linked<dyn Vision>, Linked {
-    steps: &Counted(vision::Solution),
+    steps: &challenges::issues::vision::Counted(vision::Solution),
     text: include_str!("../../src/issues/vision/solution.rs"),
 });
 define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
-    steps: &Counted(loss::Solution),
+    steps: &challenges::loss::Counted(loss::Solution),
     text: include_str!("../../src/loss/solution.rs"),
 });

@@ -32,7 +32,7 @@ use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
-use crate::linked::{Linked, counted, linked};
+use linked::{Linked, counted, linked};
 
 pub use compiler::Compile;
 

@@ -22,7 +22,7 @@ use kernels::cuda::{
 use kernels::tile::Element;
 
 use super::{Absmax, Bench, OutputDtype, Weight};
-use crate::linked::linked;
+use linked::linked;
 
 linked!(warpbook_nf4_cuda -> &'static str);
 

@@ -31,7 +31,7 @@ use kernels::Cpu;
 pub use reference::nf4::OutputDtype as Dtype; // its name before, in texts that readers have written
 pub use reference::nf4::{Absmax, OutputDtype, Weight};
 
-use crate::linked::{Linked, counted, linked};
+use linked::{Linked, counted, linked};
 
 // ANCHOR: nf4-trait
 /// The steps of challenge A, from small to large.

@@ -107,7 +107,9 @@ fn against<'a>(challenge: &'a Challenge, way: &'a str) -> impl Iterator<Item = V
         let (beside, attempt) = get(&format!("step_{what}")).or_else(|| get(what))?;
         let timed = !baseline.samples.is_empty() && !attempt.samples.is_empty();
         let ratio = over.filter(|_| timed).cloned().or_else(|| quotient(baseline, attempt));
-        let (way, what, names) = (way.replace('_', " "), what.replace('_', " "), vec![name.as_str(), beside]);
+        let what =
+            what.strip_prefix("attempt.").map_or_else(|| what.replace('_', " "), |case| label(case, "x"));
+        let (way, names) = (way.replace('_', " "), vec![name.as_str(), beside]);
         Some(Versus { way, what, baseline: Some(baseline), attempt, ratio, names })
     })
 }

@@ -4,13 +4,13 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::attempts::Attempts;
 use crate::evidence::Seen;
 use crate::gather::{Child, Effort, Item, Source};
 use crate::rubric::Facts;
-use crate::scorecard::{Challenge, Check, Measurement, Row};
+use crate::scorecard::{Challenge, Check, Machine, Measurement, Row};
 use crate::stub::{self, Language};
 
 /// What runs an attempt, or the plans that it makes.
@@ -32,8 +32,9 @@ impl Backend {
     }
 }
 
-/// A number that follows from all the others, with its name.
-pub(crate) type Total = fn(&BTreeMap<String, Measurement>) -> Option<(&'static str, Measurement)>;
+/// Numbers that follow from all the others, the machine and what the workbook's folder `.warpbook` keeps.
+pub(crate) type Follow =
+    fn(&BTreeMap<String, Measurement>, &Machine, Option<&Path>) -> Vec<(String, Measurement)>;
 
 /// What the grader needs to know of a challenge on a back end.
 pub(crate) struct Course {
@@ -67,8 +68,8 @@ pub(crate) struct Course {
     pub takes: Option<&'static str>,
     /// Numbers that are measured together: where the first is, the others are.
     pub together: &'static [&'static [&'static str]],
-    /// What is summed up of its numbers.
-    pub total: Option<Total>,
+    /// Numbers that follow from its others, such as a total.
+    pub follow: Option<Follow>,
 }
 
 /// The code of a challenge in a report: the hash of its one course; of several parts each hash after its part.

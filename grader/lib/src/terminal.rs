@@ -11,11 +11,13 @@ use crate::report::paper;
 
 /// Whether an error of standard output was reported.
 static HAS_LOST_OUTPUT: AtomicBool = AtomicBool::new(false);
+/// Whether any output could not be written, for whatever reason.
+static IS_UNREAD: AtomicBool = AtomicBool::new(false);
 
 /// Prints on standard output. All of the grader's output goes through here or [`output`].
 ///
 /// The first error is reported at once and decides the exit code ([`has_lost_output`]). A closed pipe (`| head`) is not
-/// an error.
+/// an error, but nobody reads on ([`is_unread`]).
 pub(crate) fn print(text: &str) {
     let mut output = output().lock();
     note_output(output.write_all(text.as_bytes()).and_then(|()| output.flush()));
@@ -29,6 +31,7 @@ pub(crate) fn output() -> io::Stdout {
 /// Reports the first error of standard output.
 pub(crate) fn note_output(written: io::Result<()>) {
     let Err(error) = written else { return };
+    IS_UNREAD.store(true, Ordering::Relaxed);
     if error.kind() != ErrorKind::BrokenPipe && !HAS_LOST_OUTPUT.swap(true, Ordering::Relaxed) {
         warn(&format!("standard output cannot be written: {error}"));
     }
@@ -37,6 +40,11 @@ pub(crate) fn note_output(written: io::Result<()>) {
 /// Returns true if some of the output could not be written.
 pub(crate) fn has_lost_output() -> bool {
     HAS_LOST_OUTPUT.load(Ordering::Relaxed)
+}
+
+/// Returns true if nobody can read what is printed from now on: it could not be written, or the pipe is closed.
+pub(crate) fn is_unread() -> bool {
+    IS_UNREAD.load(Ordering::Relaxed)
 }
 
 /// Prints a message on standard error, without control characters that it may quote from a file. A message that cannot

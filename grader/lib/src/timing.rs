@@ -36,7 +36,7 @@ const RESAMPLES: usize = 2000;
 pub const FEWEST_ROUNDS: usize = 8;
 
 /// Rounds of a case at most, without `--quick`.
-const MOST_ROUNDS: usize = 24;
+pub(crate) const MOST_ROUNDS: usize = 24;
 
 /// How many rounds a case is timed for, set before the first of them: `most`, or fewer where the machine is so slow
 /// that `budget` is spent before, and never fewer than `fewest`. Nothing here knows a ratio.

@@ -107,7 +107,7 @@ const COURSE: Course = Course {
     hints: "",
     takes: None,
     together: &[],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use super::gguf_keys::{FACTORS, Keys};
-use super::weights::{Storage, Storages, StoredInput, TensorSpec, array};
+use super::storage::{Storage, Storages, StoredInput, TensorSpec, array};
 use super::{Config, Error};
 use crate::checkpoint::gguf::{Endian, Gguf, GgufTensor, TensorType, dequantize};
 use crate::graph::{Array, Dtype, Real};

@@ -15,6 +15,7 @@
 //! of their own: [`Spec::decode`]. A model with a [`Classifier`] has the logits of its classes where another one has
 //! those of its tokens; one that reads [`Images`] takes what a vision tower gives where a token stands for a part of one.
 
+mod cache;
 mod classifier;
 pub mod classify;
 mod config;
@@ -29,6 +30,7 @@ mod model;
 mod pieces;
 pub mod rope;
 mod rows;
+mod storage;
 pub mod train;
 mod weights;
 
@@ -40,5 +42,6 @@ pub use images::{Images, open_checkpoint};
 pub use model::{DROPOUT_KEY, Model, Spec};
 pub use pieces::Piece;
 pub use rows::{IMAGE_FEATURES, IMAGE_SLOTS, Rows};
+pub use storage::{Storage, Storages, StoredInput, TensorSpec};
 pub(crate) use weights::dense;
-pub use weights::{Llama, SCORE, Storage, Storages, StoredInput, TensorSpec, parts};
+pub use weights::{Llama, SCORE, parts};

@@ -16,10 +16,10 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use super::cache::{self, Cache};
 use super::classify;
-use super::decode::{self, Cache};
 use super::rows::{self, PerRow, Rows};
-use super::weights::{Storage, Storages};
+use super::storage::{Storage, Storages};
 use super::{Config, rope};
 use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
 use crate::lora::Module;
@@ -340,7 +340,7 @@ impl<'a> Model<'a> {
     /// A layer's keys and values (B, key heads, T, D), after those in its cache, if there is one: (1, key heads, C, D).
     fn with_cached(&self, layer: &str, new: [Tensor; 2]) -> [Tensor; 2] {
         let Some(cache) = &self.per_row().cache else { return new };
-        let names = decode::caches(layer);
+        let names = cache::caches(layer);
         let all = |i: usize| cache.extend(self.tape, &names[i], &Self::join(&new[i]));
         self.within("self_attn.cache", || [0, 1].map(|i| self.split(&all(i), self.spec.config.key_heads)))
     }

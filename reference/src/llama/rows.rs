@@ -27,7 +27,7 @@
 //! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et
 //! al., "Efficient Sequence Packing without Cross-contamination" (2021).
 
-use super::decode::Cache;
+use super::cache::Cache;
 use super::rope;
 use super::{Config, Model};
 use crate::graph::{Attention, Dtype, Tensor, Type, programs};

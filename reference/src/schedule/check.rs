@@ -18,12 +18,9 @@
 use std::collections::BTreeMap;
 
 use super::buffer::Buffered;
-use super::deadlock::{Messages, order};
+use super::deadlock::{Messages, Place, order};
 use super::memory::peaks;
 use super::{Error, Kind, Operation, Schedule, Sends, Shape, Site, Workload};
-
-/// A rank, and a position in its line.
-pub(super) type Place = (usize, usize);
 
 /// A schedule that can be run, with what was found on the way.
 #[derive(Clone, Debug)]

@@ -17,8 +17,10 @@
 
 use std::collections::BTreeMap;
 
-use super::check::Place;
 use super::{Error, Kind, Schedule, Sends, Site};
+
+/// A rank, and a position in its line.
+pub(super) type Place = (usize, usize);
 
 /// All results that one rank sends another.
 #[derive(Clone, Debug, Default)]

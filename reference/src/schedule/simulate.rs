@@ -17,7 +17,7 @@
 //! shorter one has the smaller bubble. (GPipe's paper counts as here, `(p - 1) / (m + p - 1)` for its own schedule;
 //! arXiv 2104.04473 divides idle by ideal time, `(p - 1) / m`.)
 
-use super::check::Place;
+use super::deadlock::Place;
 use super::{Checked, Operation};
 
 /// From when to when something runs.

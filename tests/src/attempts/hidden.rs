@@ -9,9 +9,9 @@ use std::sync::{Mutex, Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use challenges::linked::Linked;
 use challenges::nf4::{Nf4, Output, Weight};
 use kernels::Cpu;
+use linked::Linked;
 
 use super::honest::nf4::Solution;
 use super::{Entry, last};

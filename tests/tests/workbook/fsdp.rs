@@ -651,7 +651,7 @@ fn a_program_is_compiled_once_for_all_layers_and_ranks() {
 
 fn planned<'a>(job: &'a Job<'_>, mesh: &'a Mesh, how: How<'a>, store: &'a Store) -> Planned<'a> {
     let How { pipeline, room, .. } = how;
-    Planned { pipeline, room, ..Planned::new(&job.spec, &job.recipe, mesh, store) }
+    Planned { pipeline, room, ..challenges::fsdp::planned_by_solutions(&job.spec, &job.recipe, mesh, store) }
 }
 
 /// What is planned on paper is what a rank's device counts, to the byte.
@@ -732,7 +732,8 @@ fn a_rank_holds_its_share_and_two_layers_and_gathers_four_bits() {
     let on = |ranks: usize| {
         let mesh = Mesh::line("fsdp", ranks).expect("a mesh");
         let room = Room { prefetch_bytes: usize::MAX, ..Room::default() };
-        let planned = Planned { room, ..Planned::new(&spec, &recipe, &mesh, &store) };
+        let planned =
+            Planned { room, ..challenges::fsdp::planned_by_solutions(&spec, &recipe, &mesh, &store) };
         planned.on_paper(0, |sheet| sheet.step([1, 512], ranks)).expect("a forecast")
     };
     let (hidden, wide, layers, vocab) = (2048_u64, 8192_u64, 16_u64, 128_256_u64);

@@ -21,7 +21,7 @@ use reference::graph::Tensor;
 
 pub use reference::issues::classify::Problem;
 
-use crate::linked::{Linked, counted, linked};
+use linked::{Linked, counted, linked};
 
 // ANCHOR: classify-trait
 /// The steps of sequence classification, from small to large. B are rows, T tokens of a row, C outputs of the head.

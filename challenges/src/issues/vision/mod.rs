@@ -23,7 +23,7 @@ pub use reference::vision::{
     Placeholders, Positions, Row, Rule, Sample, Side, Size,
 };
 
-use crate::linked::{Linked, counted, linked};
+use linked::{Linked, counted, linked};
 
 // ANCHOR: vision-trait
 /// The steps of a processor of images and texts, from small to large.

@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
+use challenges::issues::chat::Conversation;
 use challenges::issues::chat::lint::{Finding, Probe, Rule, limits, lint_by, probes};
 use challenges::issues::chat::{self, ChatTemplate};
 use prelude::{Parts, Takes};
-use reference::jinja::Conversation;
 
 pub use diff::unified;
 pub use style::{HERMES, LLAMA, Style};

@@ -36,7 +36,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use challenges::issues::chat::{Chat as _, Conversation, Options, Rendered, Solution};
-use challenges::issues::classify::{self, Classify as _, Problem};
 use reference::llama;
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
@@ -44,13 +43,14 @@ use tokenizers::Tokenizer;
 pub(super) use super::columns::given;
 use super::columns::{conversation, turns, unknown};
 use super::config::Evaluation;
+pub use super::dataset::Dataset;
 use super::image_files;
-use super::images::{Images, Picture};
-use super::labels::{Labels, Target};
+use super::images::Images;
+use super::labels::Labels;
 use super::lines;
 use super::notices::Notices;
-use super::objective::Judgement;
 pub use super::pack::packed;
+pub use super::row::Row;
 use super::{Config, end};
 use crate::files::read_text;
 use crate::markers::Markers;
@@ -58,21 +58,6 @@ use crate::messages::{self, kind};
 use crate::output::{Failure, warn};
 use crate::roles::Roles;
 use crate::template::{Source, Templates};
-
-/// A row of data as a model reads it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row {
-    /// The tokens.
-    pub ids: Vec<i32>,
-    /// Which of them are trained, or answered from.
-    pub trained: Vec<bool>,
-    /// The lengths of its documents: one, but where rows were packed.
-    pub documents: Vec<usize>,
-    /// What a classifier answers of each document; empty of a model that predicts the next token.
-    pub targets: Vec<Target>,
-    /// Its images, in the order of their tokens: of a row of one document.
-    pub pictures: Vec<Picture>,
-}
 
 /// What turns a line into a row.
 pub struct Encoder<'i> {
@@ -91,93 +76,6 @@ pub struct Encoder<'i> {
     merged: Cell<usize>, // prompts of the file that is read whose tokens do not begin their row
     notices: Notices,    // about the file that is read
     roles: Roles,
-}
-
-/// The rows of a file.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Dataset {
-    /// Those with a trained token, in the file's order.
-    pub rows: Vec<Row>,
-    /// How many were left out, for they have none.
-    pub left_out: usize,
-    /// How many were cut.
-    pub cut: usize,
-    /// Prompts whose tokens do not begin their row: they end within a token, or the template writes them otherwise
-    /// alone.
-    pub merged: usize,
-    /// Rows of an example, which follow each other; 0 of rows by themselves.
-    pub group: usize,
-    /// What is known of each row of an example; none of pairs.
-    pub judged: Vec<Judgement>,
-    /// What a classifier answers; `None` of a model that predicts the next token.
-    pub problem: Option<Problem>,
-    /// Notices about the file, for the user.
-    pub notices: Vec<String>,
-}
-
-impl Row {
-    /// The labels: the token where it is trained, else -100. That the first of a document has no loss is the graph's. Of
-    /// a classifier they are the classes of the documents, or 0, where these are answered from.
-    pub fn labels(&self) -> Vec<i32> {
-        if !self.targets.is_empty() {
-            let mut labels = vec![reference::loss::IGNORED; self.ids.len()];
-            for (token, target) in self.answers() {
-                labels[token] = if let Target::Class(class) = target { *class } else { 0 };
-            }
-            return labels;
-        }
-        let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { reference::loss::IGNORED };
-        self.ids.iter().zip(&self.trained).map(label).collect()
-    }
-
-    /// The tokens that documents are answered from, with what they are held against.
-    pub fn answers(&self) -> impl Iterator<Item = (usize, &Target)> {
-        let tokens = (0..self.ids.len()).filter(|token| self.trained[*token]);
-        tokens.zip(&self.targets)
-    }
-
-    /// A row of one document is answered from one token.
-    fn answer_from(&mut self, pad: Option<i32>) {
-        self.trained.fill(false);
-        if !self.ids.is_empty() {
-            self.trained[classify::Solution.last_tokens(&self.ids, self.ids.len(), pad)[0]] = true;
-        }
-    }
-
-    /// How many tokens have a loss: those that are trained and are not the first of their document. Of a classifier, how
-    /// many documents have one.
-    pub fn counted(&self) -> usize {
-        if !self.targets.is_empty() {
-            return self.answers().count();
-        }
-        let mut rest = self.trained.as_slice();
-        let of_document = |length: &usize| {
-            let (document, after) = rest.split_at(*length);
-            rest = after;
-            document.iter().skip(1).filter(|trained| **trained).count()
-        };
-        self.documents.iter().map(of_document).sum()
-    }
-
-    /// A row of one document, cut to so many tokens; whether there were more.
-    pub(super) fn cut(&mut self, most: usize) -> bool {
-        let longer = self.ids.len() > most;
-        self.ids.truncate(most);
-        self.trained.truncate(most);
-        self.documents = vec![self.ids.len()];
-        longer
-    }
-
-    /// Rows one after the other, as the documents of one.
-    pub(super) fn joined(rows: &[&Row]) -> Self {
-        Self {
-            ids: rows.iter().flat_map(|row| row.ids.iter().copied()).collect(),
-            trained: rows.iter().flat_map(|row| row.trained.iter().copied()).collect(),
-            documents: rows.iter().flat_map(|row| row.documents.iter().copied()).collect(),
-            targets: rows.iter().flat_map(|row| row.targets.iter().cloned()).collect(),
-            pictures: Vec::new(), // rows with images are not joined
-        }
-    }
 }
 
 impl<'i> Encoder<'i> {
@@ -554,28 +452,5 @@ impl Config {
             }
             _ => Ok(data),
         }
-    }
-}
-
-impl Dataset {
-    /// How many examples there are.
-    pub fn examples(&self) -> usize {
-        self.rows.len() / self.group.max(1)
-    }
-
-    /// The numbers of an example's rows.
-    pub fn rows_of(&self, example: usize) -> Range<usize> {
-        let rows = self.group.max(1);
-        example * rows..(example + 1) * rows
-    }
-
-    /// Whether all of its rows have as many tokens.
-    pub fn is_even(&self) -> bool {
-        self.rows.windows(2).all(|two| two[0].ids.len() == two[1].ids.len())
-    }
-
-    /// The tokens of its longest row.
-    pub fn longest(&self) -> usize {
-        self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0)
     }
 }

@@ -25,10 +25,10 @@ use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Config, ProblemType};
-use super::data::{Dataset, Row};
+use super::dataset::{Dataset, Judgement};
 use super::digest::{digits, of_file};
-use super::images::{Images, Picture};
-use super::objective::Judgement;
+use super::images::Images;
+use super::row::{Picture, Row};
 use crate::output::Failure;
 
 /// Settings that decide which rows there are; they count where the rows differ.

@@ -16,7 +16,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::data::given;
+use super::columns::given;
 
 /// The keys under which a part of a message names its file.
 const FILE_KEYS: [&str; 4] = ["image", "url", "path", "image_url"];

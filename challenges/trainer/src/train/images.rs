@@ -17,8 +17,7 @@
 //!
 //! Source: the processors that [`challenges::issues::vision`] names.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use challenges::issues::vision::{self, Grid, Placeholders, Rule, Sample, Vision as _};
 use challenges::train::{self, ImageRows, Machine};
@@ -29,8 +28,8 @@ use serde_json::{Map, Value as Json};
 use sha2::{Digest, Sha256};
 
 use super::config::{Config, Objective, Task};
-use super::data::Row;
 use super::image_files::paths;
+use super::row::{Picture, Row};
 use crate::output::Failure;
 use crate::picture;
 
@@ -39,19 +38,6 @@ pub struct Images {
     /// The tower of its checkpoint.
     pub model: Vision,
     rule: Rule,
-}
-
-/// An image of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
-    /// Its file.
-    pub path: PathBuf,
-    /// The tokens of the row that it is.
-    pub tokens: Range<usize>,
-    /// Its patches.
-    pub grid: Grid,
-    /// Of its pixels, as the tower gets them.
-    pub digest: [u8; 32],
 }
 
 /// What a tower gets of an image.

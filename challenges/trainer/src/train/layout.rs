@@ -23,8 +23,10 @@ use reference::loss::IGNORED;
 use super::Config;
 use super::batches::Batches;
 use super::config::Objective;
-use super::data::{Dataset, Row, packed};
+use super::dataset::Dataset;
 use super::labels::Target;
+use super::pack::packed;
+use super::row::Row;
 
 /// How rows lie in micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]

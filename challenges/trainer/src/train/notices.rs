@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
-use super::data::given;
+use super::columns::given;
 
 /// Notices about a file, with the number of rows of each kind.
 #[derive(Debug, Default)]

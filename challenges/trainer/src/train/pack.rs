@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::data::Row;
+use super::row::Row;
 
 /// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that
 /// has place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al.,

@@ -19,7 +19,7 @@ use reference::llama::{self, Spec, Storage, Storages};
 
 use super::Config;
 use super::config::{Evaluation, Objective};
-use super::data::Dataset;
+use super::dataset::Dataset;
 use super::layout::Layout;
 use super::save::COPIES;
 use crate::output::{Failure, print};

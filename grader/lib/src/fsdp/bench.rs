@@ -25,12 +25,12 @@ use crate::graph::model::Sizes;
 use crate::loss::series_apart;
 use crate::nf4::{AtSizes, at_sizes};
 use crate::scorecard::{LOSSES_APART, Measurement};
-use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
+use crate::timing::{FEWEST_ROUNDS, MOST_ROUNDS, Pairs, median, speedup};
 
 /// The width that counts, that of a Llama of 1B. Few tokens: most of the step is what is done to weights.
 const WIDTH: usize = 2048;
-/// Rounds of each of these.
-const FEW_ROUNDS: usize = 8;
+/// Pairs of steps of each narrower width.
+const FEW_PAIRS: usize = 8;
 const SHAPE: [usize; 2] = [1, 4];
 const RATE: f64 = 2e-4;
 /// Steps of each before any is timed: programs are compiled, memory is there.
@@ -39,18 +39,20 @@ const WARM: usize = 2;
 /// Times it and reports the numbers.
 pub(super) fn run(child: &mut Child, attempt: &dyn Fsdp, own: Option<&dyn Nf4>) {
     let effort = child.request.effort.clone();
-    let rounds = effort.samples.unwrap_or(2 * FEWEST_ROUNDS);
+    // Decoding is a small part of a step: an interval that tells a few percent apart needs many rounds.
+    let planned = if effort.quick { FEWEST_ROUNDS } else { MOST_ROUNDS };
+    let pairs = effort.samples.unwrap_or(2 * planned);
     let run = || {
         let right = own.filter(|own| crate::nf4::is_right(*own, effort.seed)).map(crate::nf4::answer);
         let sizes = right.as_ref().map(|own| at_sizes(own, sizes_of(WIDTH), effort.seed));
         let own = right.filter(|_| sizes.as_ref().is_some_and(|sizes| sizes.wrong == 0));
         let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
         let narrower = NARROWER.into_iter().filter(|_| !effort.quick).map(|width| {
-            let few = rounds.min(FEW_ROUNDS);
-            Ok((width, Timed { attempt, dequantizer, width, seed: effort.seed, rounds: few }.run()?))
+            let few = pairs.min(FEW_PAIRS);
+            Ok((width, Timed { attempt, dequantizer, width, seed: effort.seed, pairs: few }.run()?))
         });
         let narrower = narrower.collect::<Result<Vec<_>, Stop>>()?;
-        let wide = Timed { attempt, dequantizer, width: WIDTH, seed: effort.seed, rounds }.run()?;
+        let wide = Timed { attempt, dequantizer, width: WIDTH, seed: effort.seed, pairs }.run()?;
         Ok(All { narrower, wide, sizes, is_own: own.is_some() })
     };
     Trial { name: TIMED, attempt }.run(child, run, report);
@@ -150,7 +152,7 @@ struct Timed<'a> {
     dequantizer: &'a dyn Nf4,
     width: usize,
     seed: u64,
-    rounds: usize,
+    pairs: usize,
 }
 
 /// What a rank saw: of each way its milliseconds, and the loss and norm of each step.
@@ -179,7 +181,7 @@ impl Timed<'_> {
                     all.forget();
                 }
             })?;
-            let steps = self.rounds as u64;
+            let steps = self.pairs as u64;
             of_rank.uses = Uses { planned: theirs.uses(steps).calls, ..ours.uses(steps) };
             Ok(of_rank)
         });
@@ -209,7 +211,7 @@ impl Timed<'_> {
             step(1, number)?;
         }
         warm();
-        for pair in 0..self.rounds {
+        for pair in 0..self.pairs {
             // two pairs are a round: attempt, baseline, baseline, attempt
             for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
                 let time = step(way, WARM + 1 + pair)?;
@@ -221,8 +223,8 @@ impl Timed<'_> {
 
     fn seen(&self, ranks: &[OfRank]) -> Seen {
         let slowest = |way: usize| -> Vec<f64> {
-            let of = |round: usize| ranks.iter().map(|rank| rank.times[way][round]).fold(0.0, f64::max);
-            (0..self.rounds).map(of).collect()
+            let of = |pair: usize| ranks.iter().map(|rank| rank.times[way][pair]).fold(0.0, f64::max);
+            (0..self.pairs).map(of).collect()
         };
         let series = |way: usize, of: usize| ranks[0].steps[way].iter().map(|step| step[of]).collect();
         let apart = [0, 1].map(|of| series_apart(&[series(1, of), series(0, of)]));
@@ -355,7 +357,7 @@ mod tests {
             uses: Uses::default(),
         };
         let (attempt, dequantizer) = (&challenges::fsdp::Solution, &nf4::Solution);
-        let timed = Timed { attempt, dequantizer, width: 512, seed: 1, rounds: 2 };
+        let timed = Timed { attempt, dequantizer, width: 512, seed: 1, pairs: 2 };
         let seen = timed.seen(&[of_rank([[1.0, 4.0], [5.0, 5.0]]), of_rank([[3.0, 2.0], [1.0, 9.0]])]);
         assert_eq!((seen.attempt, seen.baseline, seen.apart), (vec![3.0, 4.0], vec![5.0, 9.0], 0.0));
     }

@@ -28,7 +28,7 @@ pub(crate) const COURSE: Course = Course {
     hints: HINTS,
     takes: Some("nf4"),
     together: &[],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

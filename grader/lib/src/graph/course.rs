@@ -47,7 +47,7 @@ pub(crate) const COURSE: Course = Course {
         ],
         &["graph.over_op_by_op", "graph.step", "graph.op_by_op.step"],
     ],
-    total: None,
+    follow: None,
 };
 
 /// Challenge C, its plans on a card.

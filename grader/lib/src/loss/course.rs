@@ -29,7 +29,7 @@ pub(crate) const COURSE: Course = Course {
         &["loss.policy.bytes.chunked", "loss.policy.bytes.whole", "loss.policy.bytes.rows"],
         &["loss.over_whole", "loss.timed.whole", "loss.timed.chunked"],
     ],
-    total: None,
+    follow: None,
 };
 
 /// Challenge E, its chunks on a card.

@@ -2,7 +2,7 @@
 
 use challenges::nf4::{HINTS, Nf4, Solution, solution_text};
 
-use super::{facts, items, step_through, total_speedup, work};
+use super::{facts, items, library, step_through, total_speedup, work};
 use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
@@ -34,10 +34,11 @@ pub(crate) const COURSE: Course = Course {
         &["nf4.streamed_bytes", "nf4.streaming_stores", "nf4.unfenced_stores"],
         &["nf4.timed_elements", "nf4.timed_vector_instructions", "nf4.timed_streamed_bytes"],
     ],
-    total: Some(|numbers| {
-        let (value, interval) = total_speedup(numbers)?;
-        let total = Measurement { value, unit: "x".into(), interval, samples: vec![] };
-        Some(("nf4.speedup", total))
+    follow: Some(|numbers, machine, folder| {
+        let total = total_speedup(numbers).map(|(value, interval)| {
+            ("nf4.speedup".to_owned(), Measurement { value, unit: "x".into(), interval, samples: vec![] })
+        });
+        total.into_iter().chain(library::times(numbers, machine, folder)).collect()
     }),
 };
 

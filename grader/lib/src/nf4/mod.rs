@@ -12,6 +12,7 @@ mod footprint;
 mod guards;
 mod in_a_graph;
 mod inputs;
+mod library;
 mod shown;
 mod staircase;
 mod waits;

@@ -12,6 +12,7 @@ use crate::evidence::{Seen, unmeasured};
 use crate::expected::Expected;
 use crate::rubric::{Facts, Rubric};
 use crate::scorecard::{Challenge, Machine, Outcome};
+use crate::workbook::{Workbook, folder};
 
 pub(super) fn challenge(
     rubric: &Rubric,
@@ -26,9 +27,11 @@ pub(super) fn challenge(
         None => courses::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }, machine),
     };
     let mut measurements = measurements.clone();
-    let totals: Vec<_> =
-        courses.iter().filter_map(|course| course.total.and_then(|total| total(&measurements))).collect();
-    measurements.extend(totals.into_iter().map(|(name, total)| (name.to_owned(), total)));
+    let folder = Workbook::find().ok().map(|workbook| folder(&workbook));
+    let follow = courses.iter().filter_map(|course| course.follow);
+    let following: Vec<_> =
+        follow.flat_map(|follow| follow(&measurements, machine, folder.as_deref())).collect();
+    measurements.extend(following);
     judged(
         rubric,
         &facts,

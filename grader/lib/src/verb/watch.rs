@@ -19,7 +19,7 @@ use crate::report::{self, text};
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
 use crate::stub;
-use crate::terminal::{self, hanging, print, warn, width};
+use crate::terminal::{self, hanging, is_unread, print, warn, width};
 use crate::verb::score::score;
 use crate::verb::{Consent, first_screen, hint, reset, so_far, what_next};
 use crate::workbook::Workbook;
@@ -35,7 +35,7 @@ enum Event {
     Key(char),
 }
 
-/// Watches until `q`, or the end of the terminal's input.
+/// Watches until `q`, the end of the terminal's input, or the end of whoever reads the output.
 pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let course = plan.courses[0];
@@ -47,10 +47,13 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let _watcher = watch_file(&path, send.clone());
     read_keys(send);
     print(&first_screen(&workbook));
+    if is_unread() {
+        return Ok(0);
+    }
     let mut code = grade(options, plan, course, &workbook);
     let mut waiting = meanwhile(&events);
     let mut asked_to_reset = false;
-    loop {
+    while !is_unread() {
         match waiting.take().or_else(|| next(&events)) {
             Some(Event::Saved | Event::Key('r')) => {
                 code = grade(options, plan, course, &workbook);
@@ -71,6 +74,7 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
         }
         asked_to_reset = false;
     }
+    Ok(code)
 }
 
 /// What the keys do.

@@ -48,7 +48,7 @@ fn texts(root: &Path) -> BTreeMap<Place, Text> {
     let mut open = vec![(Place::new(), root.to_path_buf(), folder)];
     while let Some((place, file, folder)) = open.pop() {
         let text = read(&std::fs::read_to_string(&file).expect("a source"));
-        for child in &text.children {
+        for child in text.children.iter().filter(|child| child.last().is_some_and(|name| name != "tests")) {
             let path = child.iter().fold(folder.clone(), |path, name| path.join(name));
             let files = [path.with_extension("rs"), path.join("mod.rs")];
             // One with a path of its own belongs to another program.
@@ -129,7 +129,7 @@ fn read(source: &str) -> Text {
                 depth -= 1;
                 inside.retain(|(_, from)| *from < depth);
             }
-            "use" if !is_test => {
+            "use" if !is_test && token(at + 1) != "<" => {
                 let end = at + tokens[at..].iter().position(|token| token == ";").unwrap_or_default();
                 for (names, alias) in tree(&tokens[at + 1..end], &[]) {
                     let named = Named { inside: place.clone(), names };

@@ -19,27 +19,15 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json};
 
+use super::super::columns::given;
 use super::super::config::Config;
-use super::super::data::{Dataset, Encoder, Row, given};
+use super::super::data::Encoder;
+use super::super::dataset::{Dataset, Judgement};
+use super::super::row::Row;
 use super::{Goal, Grpo};
 use crate::decoder::stops;
 use crate::messages;
 use crate::output::Failure;
-
-/// What is known of a row beside its tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judgement {
-    /// Whether the answer is good.
-    pub desirable: bool,
-    /// What the completion is worth.
-    pub reward: f64,
-    /// The log-probabilities that its tokens were sampled with.
-    pub old: Option<Vec<f32>>,
-    /// Whether it was cut.
-    pub is_truncated: bool,
-    /// The line that it is of, for a program that judges what is generated.
-    pub line: Map<String, Json>,
-}
 
 type Object = Map<String, Json>;
 

@@ -18,10 +18,13 @@ use reference::lora::Adapter;
 use reference::philox::philox4x32_10;
 use serde_json::{Value as Json, json};
 
+use super::super::columns::given;
 use super::super::config::Config;
-use super::super::data::{Dataset, Encoder, Row, given};
+use super::super::data::Encoder;
+use super::super::dataset::{Dataset, Judgement};
+use super::super::row::Row;
+use super::Grpo;
 use super::reward::RewardProgram;
-use super::{Grpo, Judgement};
 use crate::decoder::{Weights, decoder};
 use crate::output::Failure;
 

@@ -13,9 +13,10 @@ use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::kto_baseline;
 
-use super::super::data::{Dataset, Row};
+use super::super::dataset::{Dataset, Judgement};
 use super::super::layout::side_by_side;
-use super::examples::{Judgement, prompt_of};
+use super::super::row::Row;
+use super::examples::prompt_of;
 use super::metrics::{self, Metrics};
 use super::{Goal, Grpo, GrpoKind};
 use crate::output::Failure;

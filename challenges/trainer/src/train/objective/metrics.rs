@@ -11,7 +11,7 @@ use reference::graph::interpret::Values;
 use reference::loss::{Clip, Level};
 use serde_json::{Map, Value as Json};
 
-use super::super::data::Row;
+use super::super::row::Row;
 use super::given::{Part, Slots};
 use super::{Goal, Grpo};
 

@@ -27,9 +27,8 @@ use reference::graph;
 use reference::loss::{Kto, Orpo, PairLoss, Policy, SimPo};
 
 use super::config::{Config, RewardScale};
-use super::data::Dataset;
+use super::dataset::Dataset;
 
-pub use examples::Judgement;
 pub use generate::Generator;
 pub use given::Part;
 pub use metrics::Metrics;

@@ -13,7 +13,7 @@ use challenges::train::Engine;
 use serde_json::{Map, Value as Json};
 
 use super::super::config::{Config, RewardScale};
-use super::super::data::Dataset;
+use super::super::dataset::Dataset;
 use super::given::OfStep;
 use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;

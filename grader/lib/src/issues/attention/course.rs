@@ -35,7 +35,7 @@ pub(crate) const COURSE: Course = Course {
             "issues.attention.buckets",
         ],
     ],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

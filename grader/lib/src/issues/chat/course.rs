@@ -29,7 +29,7 @@ pub(crate) const COURSE: Course = Course {
     hints: HINTS,
     takes: None,
     together: &[&["issues.prompts.same", "issues.prompts.all"], &["issues.calls.same", "issues.calls.all"]],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

@@ -35,7 +35,7 @@ pub(crate) const COURSE: Course = Course {
         ],
         &["issues.classifier.accuracy", crate::issues::LAST_CONFUSION],
     ],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

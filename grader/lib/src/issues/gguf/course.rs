@@ -27,7 +27,7 @@ pub(crate) const COURSE: Course = Course {
     hints: HINTS,
     takes: None,
     together: &[&["issues.gguf.files", "issues.gguf.tensors", "issues.gguf.equal", "issues.gguf.keys"]],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

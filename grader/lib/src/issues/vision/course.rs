@@ -31,7 +31,7 @@ pub(crate) const COURSE: Course = Course {
         &["issues.mixed.all", "issues.mixed.same", "issues.mixed.slots", "issues.mixed.features"],
         &["issues.completions.all", "issues.completions.same", "issues.completions.images"],
     ],
-    total: None,
+    follow: None,
 };
 
 impl Attempts {

@@ -1,0 +1,56 @@
+//! The loss of rows that are not trained on: the forward part of a micro-batch alone, without dropout. A chunked loss
+//! computes the gradient of its hidden states along, which nobody reads.
+
+use compiler::session::Io;
+use reference::llama::Spec;
+
+use super::{Accumulate, Engine, Error};
+use crate::engine::{Logged, Microbatch};
+
+impl Engine<'_> {
+    /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are
+    /// what they are now. The graph is compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
+        self.evaluated(batch, items).map(|(logged, _)| logged)
+    }
+
+    /// The same, and the logits (B, T, C) of every token of a classifier; none of a model that predicts the next token.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Error> {
+        if self.evaluation.is_none() {
+            let spec = Spec { dropout: false, ..self.spec.clone() };
+            let graph = match &self.accumulate {
+                Accumulate::Whole(_) => spec.evaluation(),
+                Accumulate::Chunked(_) => spec.hidden_states(),
+            };
+            let graph = graph.map_err(Error::Graph)?;
+            self.evaluation = Some(self.session.load(&graph).map_err(Error::Session)?);
+        }
+        let program = self.evaluation.expect("it was loaded");
+        let rounded = self.rounded(batch)?;
+        let batch = rounded.as_ref().unwrap_or(batch);
+        self.fit(batch)?;
+        self.put_batch(batch, items, [0; 2])?; // nothing is dropped
+        let mut io = Io::from(&self.tables);
+        io.inputs.extend(self.batch.iter().map(|(name, tensor)| (name.as_str(), tensor)));
+        if let Accumulate::Chunked(states) = &mut self.accumulate {
+            let logged = states.evaluate(&mut self.session, program, io, batch, items)?;
+            return Ok((logged, Vec::new()));
+        }
+        let outputs = self.session.run(program, io).map_err(Error::Session)?;
+        let number = |name: &str| {
+            let value = outputs.array(name).map_err(Error::Session)?;
+            Ok(value.wide().first().copied().unwrap_or(f64::NAN))
+        };
+        let logits = match self.spec.config.classifier {
+            Some(_) => outputs.array("logits").map_err(Error::Session)?.as_floats().to_vec(),
+            None => Vec::new(),
+        };
+        Ok((Logged::of(number)?, logits))
+    }
+}
