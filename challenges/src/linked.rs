@@ -7,6 +7,8 @@
 //! The package `solutions` wraps its steps in a [`Counted`], which counts every call. So a call counts whether it
 //! comes through the challenge's `Solution` or through the linked name itself.
 
+use std::cell::Cell;
+
 /// A solution: its steps, and the text that they were compiled from.
 pub struct Linked<T: ?Sized + 'static> {
     /// What they do.
@@ -28,6 +30,21 @@ macro_rules! linked {
 
 /// Steps of a solution that count the calls made to them. Calls between the steps inside do not count.
 pub struct Counted<T>(pub T);
+
+thread_local! {
+    /// The calls that this thread made to solutions.
+    static OF_THIS_THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Calls of the present thread so far to any step of any solution.
+pub fn solution_calls_of_this_thread() -> u64 {
+    OF_THIS_THREAD.get()
+}
+
+/// Counts a call of the present thread to a solution.
+pub(crate) fn count_for_this_thread() {
+    OF_THIS_THREAD.set(OF_THIS_THREAD.get() + 1);
+}
 
 /// Defines a challenge's `Solution`, which forwards to what is linked, and the implementation of its trait for
 /// [`Counted`]. The methods are those of the trait.
@@ -56,6 +73,7 @@ macro_rules! counted {
         impl<T: $challenge> $challenge for crate::linked::Counted<T> {
             $(fn $step(&self $(, $name: $type)*) $(-> $answer)? {
                 CALLS.count();
+                crate::linked::count_for_this_thread();
                 self.0.$step($($name),*)
             })*
         }

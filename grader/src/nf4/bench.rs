@@ -22,11 +22,11 @@ use kernels::Cpu;
 use kernels::cpu::{self, Tick};
 use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits_range};
 
-use super::beside::Beside;
 use super::cores::one_thread_a_core;
 use super::inputs::{Buffer, Scale, weight};
 use super::waits::Waits;
 use super::{Subject, bench_name};
+use crate::beside::Beside;
 use crate::gather::{Child, Source, Unwound};
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
@@ -185,7 +185,7 @@ impl<'a> Timed<'a> {
             let (planned, disturbed) = (*planned.get_or_insert(rounds.count), samples.disturbed.unwrap_or(0));
             let is_made_up = plan.is_made_up(planned, rounds.count, disturbed);
             if !patient || (is_made_up && rounds.verdict() != Bounded::Open) {
-                return Ok((samples, beside.fault()));
+                return Ok((samples, beside.fault("bound and baseline were timed")));
             }
         }
     }

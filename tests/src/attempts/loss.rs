@@ -121,10 +121,10 @@ pub(super) fn forging() -> impl Chunked {
     Cheat { rows: |_| super::forgers::forge(), ..HONEST }
 }
 
-/// Ends the process at a vocabulary that only a guard has.
+/// Ends the process at vocabularies that only a guard has.
 pub(super) fn leaving() -> impl Chunked {
     let leave = |problem: &Problem| {
-        if problem.vocab == 16_384 {
+        if (12_288..20_480).contains(&problem.vocab) {
             std::process::exit(0);
         }
         Ok(problem.loss.clone())
