@@ -5,6 +5,9 @@
 //! quiet. Processor time shows it anywhere: the time that the process spent during a call of the bound or the baseline,
 //! less the time of the threads that did the call's work, was spent by something else.
 //!
+//! A thread at work is held up without any processor time, too: by one that moves it to the core of another, or takes
+//! its priority. So the cores, the niceness and the policy of each thread at work have to stay as they were.
+//!
 //! On a card, threads of the host hold up nothing but launches, and nothing is watched.
 //!
 //! Linux has a clock for the process and one for each thread (`clock_getcpuclockid(3)`), exact to the moment. They are
@@ -21,7 +24,9 @@ const LIMIT: f64 = 0.02;
 /// The processor time of threads that had nothing to do with what was timed.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    own: Vec<Thread>, // the threads that do the work that is timed
+    own: Vec<Thread>,           // the threads that do the work that is timed
+    places: Vec<Option<Place>>, // where each of them may run, from the beginning
+    is_moved: bool,             // whether one of them may run elsewhere now
     spent_us: f64,
     timed_us: f64,
 }
@@ -37,11 +42,17 @@ impl Beside {
         let mut own: Vec<Thread> = threads.into_iter().collect();
         own.sort_unstable();
         own.dedup();
-        Self { own, ..Self::default() }
+        let places = own.iter().map(|thread| thread.place()).collect();
+        Self { own, places, ..Self::default() }
     }
 
     /// Runs a call and counts the time of all other threads meanwhile; `micros` is the call's time.
     pub fn watch<T>(&mut self, call: impl FnOnce() -> T, micros: impl Fn(&T) -> f64) -> T {
+        let is_moved = |(thread, before): (&Thread, &Option<Place>)| {
+            let now = thread.place(); // of a thread that has ended, nothing
+            now.zip(before.as_ref()).is_some_and(|(now, before)| now != *before)
+        };
+        self.is_moved |= self.own.iter().zip(&self.places).any(is_moved);
         // What runs between the two readings is counted before the call and not after it.
         let before = self.own_us().and_then(|own| Some(process_us()? - own));
         let answer = call();
@@ -55,6 +66,11 @@ impl Beside {
 
     /// Why times are no comparison, if they are none; `timed` says what was timed, as in `the baseline was timed`.
     pub fn fault(&self, timed: &str) -> Option<String> {
+        if self.is_moved {
+            return Some(format!(
+                "before {timed}, the cores or the priority of a thread at work were changed"
+            ));
+        }
         let share = self.spent_us / self.timed_us;
         (share > LIMIT).then(|| {
             format!(
@@ -86,7 +102,9 @@ pub(crate) fn watch<T, E>(
 
 #[cfg(target_os = "linux")]
 mod clocks {
+    use nix::sched::{CpuSet, sched_getaffinity};
     use nix::time::{ClockId, clock_gettime};
+    use nix::unistd::Pid;
 
     /// A thread, by the clock of its processor time.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +123,19 @@ mod clocks {
         pub fn micros(self) -> Option<f64> {
             micros(self.0)
         }
+
+        /// Where and how it runs: its cores, then its niceness and its policy (fields 19 and 41 of
+        /// `/proc/PID/task/TID/stat`, proc(5)).
+        pub fn place(self) -> Option<Place> {
+            let id = !(self.0.as_raw() >> 3);
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat")).ok()?;
+            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect(); // from the third
+            let field = |number: usize| fields.get(number - 3).map(|field| (*field).to_owned());
+            Some((sched_getaffinity(Pid::from_raw(id)).ok()?, [field(19)?, field(41)?]))
+        }
     }
+
+    pub(super) type Place = (CpuSet, [String; 2]);
 
     /// The time of all threads so far, those that ended included.
     pub(super) fn process_us() -> Option<f64> {
@@ -132,7 +162,13 @@ mod clocks {
         pub fn micros(self) -> Option<f64> {
             None
         }
+
+        pub fn place(self) -> Option<Place> {
+            None
+        }
     }
+
+    pub(super) type Place = ();
 
     pub(super) fn process_us() -> Option<f64> {
         None
@@ -140,7 +176,7 @@ mod clocks {
 }
 
 pub(crate) use clocks::Thread;
-use clocks::process_us;
+use clocks::{Place, process_us};
 
 // What it finds in attempts is covered by the tests of cheats: the processor time of a process is that of all its tests.
 #[cfg(test)]
@@ -149,9 +185,13 @@ mod tests {
 
     #[test]
     fn the_limit_is_a_fiftieth() {
-        let describe = |spent_us: f64, timed_us: f64| Beside { own: vec![], spent_us, timed_us }.fault("it ran");
+        let describe =
+            |spent_us: f64, timed_us: f64| Beside { spent_us, timed_us, ..Beside::default() }.fault("it ran");
         assert_eq!((describe(0.0, 0.0), describe(19.0, 1000.0)), (None, None));
-        assert!(describe(21.0, 1000.0).is_some_and(|message| message.contains("for 21 us while it ran for 1000 us")));
+        assert!(
+            describe(21.0, 1000.0)
+                .is_some_and(|message| message.contains("for 21 us while it ran for 1000 us"))
+        );
     }
 
     #[test]

@@ -252,16 +252,17 @@ impl Timed<'_> {
     ) -> Result<OfRank, String> {
         let mut of_rank = OfRank::default();
         let mut watches = None;
-        let mut step = |watches: &mut Option<[Beside; 2]>, way: usize, number: usize| -> Result<f64, String> {
-            let watch = watches.as_mut().map(|watches| &mut watches[way]);
-            let (loss_and_norm, time) = together.step(watch, || {
-                let tick = Tick::now();
-                let loss_and_norm = job.step(&mut ranks[way], number).map_err(describe)?;
-                Ok((loss_and_norm, tick.micros() / 1e3))
-            })?;
-            of_rank.steps[way].push(loss_and_norm);
-            Ok(time)
-        };
+        let mut step =
+            |watches: &mut Option<[Beside; 2]>, way: usize, number: usize| -> Result<f64, String> {
+                let watch = watches.as_mut().map(|watches| &mut watches[way]);
+                let (loss_and_norm, time) = together.step(watch, || {
+                    let tick = Tick::now();
+                    let loss_and_norm = job.step(&mut ranks[way], number).map_err(describe)?;
+                    Ok((loss_and_norm, tick.micros() / 1e3))
+                })?;
+                of_rank.steps[way].push(loss_and_norm);
+                Ok(time)
+            };
         for number in 1..=WARM {
             step(&mut watches, 0, number)?;
             step(&mut watches, 1, number)?;

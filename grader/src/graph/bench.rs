@@ -84,14 +84,10 @@ struct Seen {
     launch_times: Vec<Duration>,
 }
 
-fn measure(
-    lent: &Lent,
-    timing: &Timing,
-    attempt: &dyn Compile,
-    begun: &Begun,
-) -> Result<Seen, String> {
+fn measure(lent: &Lent, timing: &Timing, attempt: &dyn Compile, begun: &Begun) -> Result<Seen, String> {
     let device: &dyn Device = &**lent;
     let Timing { length, pairs, warm_ups, seed, .. } = *timing;
+    let mut beside = lent.cpu().map(Beside::new);
     let model = Model::drawn(timing.model, seed)?;
     let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
@@ -114,7 +110,6 @@ fn measure(
         ours.run(&given)?;
         theirs.run(&given)?;
     }
-    let mut beside = lent.cpu().map(Beside::new);
     for pair in 0..pairs {
         let first = pair % 2 == 0; // two pairs are a round: attempt, baseline, baseline, attempt
         if first {

@@ -110,7 +110,9 @@ fn means(on: Trial<'_>, random: &mut Random) -> Verdict {
         let size = sizes[random.below(sizes.len())];
         if let Err(message) = case.near(&case.run(on, size)?) {
             let rest = rows % size;
-            return Ok(Some(format!("with chunks of {size} rows that count, the last one of {rest}: {message}")));
+            return Ok(Some(format!(
+                "with chunks of {size} rows that count, the last one of {rest}: {message}"
+            )));
         }
     }
     Ok(None)

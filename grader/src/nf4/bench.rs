@@ -168,12 +168,12 @@ impl<'a> Timed<'a> {
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
         let plan = Plan::new(effort.quick, effort.samples, BUDGET);
         let mut waits = Waits::new([&self.cpu, &self.others]);
+        let mut beside = Beside::new(&self.others); // before a call of the attempt
         self.time_baseline(&mut waits); // once unmeasured: the baseline's buffer, the machine's clock
         self.time_attempt(&mut waits)?;
         waits.take();
         let begin = Tick::now();
         let mut samples = Samples::default();
-        let mut beside = Beside::new(&self.others);
         let mut planned = None; // rounds, once they are all taken
         loop {
             self.round(&mut samples, &mut beside, &mut waits)?;

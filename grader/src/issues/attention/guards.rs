@@ -66,9 +66,10 @@ fn unseen_lengths(steps: &dyn Attend, random: &mut Random) -> Option<String> {
 
 fn unseen_windows(steps: &dyn Attend, random: &mut Random) -> Option<String> {
     let window = 2 + random.below(8) as u32;
-    let rules = Rules { causal: random.below(2) > 0, window: Some(window), ..Rules::default() };
-    let (queries, keys) = (2 + random.below(3), 7 + random.below(5));
-    passes(rules::CHECKS, steps, random).then(|| rules::right(steps, rules, queries, keys).err())?
+    let drawn = Rules { causal: random.below(2) > 0, window: Some(window), ..Rules::default() };
+    let queries = 1 + random.below(rules::KEYS);
+    let right = || rules::right(steps, drawn, queries, rules::KEYS - queries);
+    passes(rules::CHECKS, steps, random).then(|| right().err())?
 }
 
 /// Whether a step is right of what its checks ask in every run; if not, they tell it, and no guard has to.

@@ -32,7 +32,8 @@ pub(super) fn run(name: &str, steps: &Steps, seed: u64) -> Verdict {
 /// Of a text most is handed out before its end, where it is handed out at all. What is not even then is told by the
 /// checks, and so is a little that is held back too long.
 fn nothing_before_the_end(steps: &Steps, random: &mut Random) -> Verdict {
-    let words = |random: &mut Random| (0..2 + random.below(3)).map(|_| word(random) + " ").collect::<String>();
+    let words =
+        |random: &mut Random| (0..2 + random.below(3)).map(|_| word(random) + " ").collect::<String>();
     let (open, close) = (format!("<{}>", word(random)), format!("</{}>", word(random)));
     let [first, more, end] = [0; 3].map(|_| words(random));
     let text = format!("{first}<b> {more}{open}f(){close} {}", end.trim_end());
