@@ -67,6 +67,16 @@ impl Processor {
     }
 }
 
+impl Lent {
+    /// The CPU, if it is one.
+    pub fn cpu(&self) -> Option<&Cpu> {
+        match self {
+            Self::Cpu(cpu) => Some(cpu),
+            Self::Card(_) => None,
+        }
+    }
+}
+
 impl Deref for Lent {
     type Target = dyn Device;
 

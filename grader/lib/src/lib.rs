@@ -22,6 +22,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)] // `terminal` prints
 
 mod attempts;
+mod beside;
 mod calls;
 mod cli;
 mod compare;

@@ -6,14 +6,19 @@
 //! part moved meanwhile, on whatever thread, the call is reported: the item in progress is wrong, and the guard of the
 //! step's part trips.
 //!
-//! Solutions count their calls as well; see [`crate::step_under_test`].
+//! Solutions count their calls as well. A check compares the count before and after each call of a step; see
+//! [`crate::step_under_test`]. Everywhere else an attempt's step that calls the solution of its part is reported like one
+//! that calls an oracle, except where the solution itself is graded. The ranks of B are threads, and one may run a step
+//! of the attempt while another runs a step of the solution. So only calls of the same thread count there.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use challenges::given;
+use challenges::{given, graph, issues, loss, nf4};
 use reference::oracles;
 
 use crate::calls::{capped, replay_command};
+use crate::gather::Source;
 use crate::rubric;
 use crate::unwound::caught;
 
@@ -31,6 +36,8 @@ struct Part {
     guard: Option<&'static str>,
     steps: &'static [&'static str],
     oracles: &'static [Oracle],
+    /// The number of calls to the solution so far.
+    solution: fn() -> u64,
 }
 
 /// The guard of A, B and E.
@@ -48,8 +55,8 @@ const fn oracle(name: &'static str, calls: fn() -> u64) -> Oracle {
     Oracle { name, calls }
 }
 
-/// Every part that an oracle answers. No function answers the steps of C: they write into the given compiler.
-const PARTS: [Part; 8] = [
+/// Every part. No oracle answers the steps of C: they write into the given compiler.
+const PARTS: [Part; 9] = [
     Part {
         guard: Some(INSIDE_A_STEP),
         steps: &["A.1", "A.2", "A.3", "A.4", "A.5", "A.6"],
@@ -57,6 +64,7 @@ const PARTS: [Part; 8] = [
             oracle("reference::nf4", || oracles::NF4.so_far()),
             oracle("the given baseline of challenges::nf4", given::nf4_calls),
         ],
+        solution: nf4::solution_calls,
     },
     Part {
         guard: Some(INSIDE_A_STEP),
@@ -64,12 +72,21 @@ const PARTS: [Part; 8] = [
         oracles: &[
             oracle("reference::optim::norm", || oracles::NORMS.so_far()),
             oracle("reference::schedule::shortest", || oracles::SHORTEST.so_far()),
+            oracle("a generator of reference::schedule", || oracles::GENERATORS.so_far()),
         ],
+        solution: challenges::solution_calls_of_this_thread,
+    },
+    Part {
+        guard: None,
+        steps: &["C.1", "C.2", "C.3", "C.4", "C.5", "C.6", "C.7", "C.8"],
+        oracles: &[],
+        solution: graph::solution_calls,
     },
     Part {
         guard: None,
         steps: &["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7", "D.8"],
         oracles: &[oracle("the given code of challenges::issues::chat", given::chat_calls)],
+        solution: issues::chat::solution_calls,
     },
     Part {
         guard: Some(DEFINITION),
@@ -78,6 +95,7 @@ const PARTS: [Part; 8] = [
             oracle("reference::issues::attention", || oracles::ATTENTION.so_far()),
             oracle("a mask of reference::graph::programs", || oracles::MASKS.so_far()),
         ],
+        solution: issues::attention::solution_calls,
     },
     Part {
         guard: Some(CLASSIFIER),
@@ -87,6 +105,7 @@ const PARTS: [Part; 8] = [
             oracle("reference::loss", || oracles::LOSSES.so_far()),
             oracle("reference::lora", || oracles::ADAPTERS.so_far()),
         ],
+        solution: issues::classify::solution_calls,
     },
     Part {
         guard: Some(GGUF),
@@ -96,11 +115,13 @@ const PARTS: [Part; 8] = [
             oracle("reference::checkpoint::gguf::quantize", || oracles::BLOCKS.so_far()),
             oracle("reference::llama::rope", || oracles::FREQUENCIES.so_far()),
         ],
+        solution: issues::gguf::solution_calls,
     },
     Part {
         guard: Some(VISION),
         steps: &["D.23", "D.24", "D.25", "D.26", "D.27"],
         oracles: &[oracle("reference::vision", || oracles::IMAGES.so_far())],
+        solution: issues::vision::solution_calls,
     },
     Part {
         guard: Some(INSIDE_A_STEP),
@@ -110,6 +131,7 @@ const PARTS: [Part; 8] = [
             oracle("reference::loss::Policy", || oracles::POLICIES.so_far()),
             oracle("reference::loss::Pool", || oracles::POOLS.so_far()),
         ],
+        solution: loss::solution_calls,
     },
 ];
 
@@ -130,6 +152,14 @@ impl Found {
         let letter = rubric::find(challenge)?.letter;
         self.guard.filter(|_| self.step.starts_with(letter))
     }
+}
+
+/// Whether calls of the solution are reported: not where the solution itself is graded.
+static REPORTS_SOLUTION: AtomicBool = AtomicBool::new(false);
+
+/// Sets whose steps this process grades.
+pub(crate) fn grade(source: Source) {
+    REPORTS_SOLUTION.store(source == Source::Own, Relaxed);
 }
 
 /// The first call since the item began.
@@ -159,29 +189,44 @@ fn of_step(step: &str) -> Option<(&'static Part, &'static str)> {
 /// is called with.
 pub(crate) fn during<T>(step: &str, message: impl FnOnce() -> String, run: impl FnOnce() -> T) -> T {
     let Some((part, step)) = of_step(step) else { return run() };
-    let _scope = Scope { part, step, before: so_far(part.oracles), message: Some(message) };
+    let _scope = Scope { part, step, before: part.so_far(), message: Some(message) };
     run()
 }
 
 /// The most oracles of one part.
 const MOST: usize = 3;
 
-fn so_far(oracles: &[Oracle]) -> [u64; MOST] {
-    std::array::from_fn(|i| oracles.get(i).map_or(0, |oracle| (oracle.calls)()))
+/// The place of the solution among the counters of a part.
+const SOLUTION: usize = MOST;
+
+impl Part {
+    /// The counters of its oracles, then that of its solution.
+    fn so_far(&self) -> [u64; MOST + 1] {
+        let of_solution = || if REPORTS_SOLUTION.load(Relaxed) { (self.solution)() } else { 0 };
+        std::array::from_fn(|i| match i {
+            SOLUTION => of_solution(),
+            i => self.oracles.get(i).map_or(0, |oracle| (oracle.calls)()),
+        })
+    }
+
+    /// What a counter counts calls of.
+    fn counted(&self, counter: usize) -> &'static str {
+        self.oracles.get(counter).map_or("the workbook's solution", |oracle| oracle.name)
+    }
 }
 
 /// A call in progress. It ends with the call, also where a panic ends that.
 struct Scope<F: FnOnce() -> String> {
     part: &'static Part,
     step: &'static str,
-    before: [u64; MOST],
+    before: [u64; MOST + 1],
     message: Option<F>,
 }
 
 impl<F: FnOnce() -> String> Drop for Scope<F> {
     fn drop(&mut self) {
-        let now = so_far(self.part.oracles);
-        let Some(called) = (0..self.part.oracles.len()).find(|i| now[*i] > self.before[*i]) else { return };
+        let now = self.part.so_far();
+        let Some(called) = (0..now.len()).find(|i| now[*i] > self.before[*i]) else { return };
         let Some(message) = self.message.take() else { return };
         let times = match now[called] - self.before[called] {
             1 => "once".to_owned(),
@@ -189,7 +234,7 @@ impl<F: FnOnce() -> String> Drop for Scope<F> {
         };
         let message = format!(
             "expected the step's own work, found {} called {times} while {} ran\n  {}",
-            self.part.oracles[called].name,
+            self.part.counted(called),
             self.step,
             capped(&message())
         );

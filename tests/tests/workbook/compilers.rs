@@ -68,6 +68,28 @@ fn an_honest_compiler_trips_no_guard_and_passes_every_check() {
     assert!(open.is_empty() && ran.code == 0, "{open:#?}");
 }
 
+/// Whether an attempt's run of a case gives a number.
+fn is_measured(attempt: &str, case: &str, number: &str) -> bool {
+    let case = ["bench", "graph", "--quick", "--case", case, "--samples", "2", "--json", "--seed", "0x1"];
+    let card = own(OWN, attempt, &case).card();
+    graph(&card).measurements.contains_key(number)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn plans_timed_beside_a_spinning_thread_are_no_measurement() {
+    let is_timed = |attempt: &str| is_measured(attempt, "bench/step", "graph.over_op_by_op");
+    assert!(!is_timed("spins beside the plans"));
+    assert!(is_timed("sleeps beside the plans"));
+}
+
+#[test]
+fn plans_of_the_solution_are_no_measurement() {
+    let is_counted = |attempt: &str| is_measured(attempt, "watch/lengths", "graph.lengths_right");
+    assert!(!is_counted("asks for the plan that is measured"));
+    assert!(is_counted("an honest compiler"));
+}
+
 #[test]
 fn a_secret_recompilation_costs_what_it_gained() {
     let ran = own(OWN, "recompiles in secret", &["score", "graph", "--quick", "--json", "--seed", "0x3"]);

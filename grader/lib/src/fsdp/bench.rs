@@ -2,7 +2,12 @@
 //! turns. A step takes as long as its slowest rank.
 //!
 //! A dequantiser that writes nothing is fast: so A's attempt is tried at the sizes of this model first, and both runs
-//! have to have the same losses and norms in every step, those that are timed among them.
+//! have to have the same losses and norms in every step, those that are timed among them. The weights are the same in
+//! every step, and an output may still hold the answer of the step before. So some elements of each output, which are
+//! drawn, are made NaN before each call of either dequantiser.
+//!
+//! Both steps have one thread a rank. On Linux no other thread of the process may run while they are timed: one that runs
+//! beside the three passes slows them down, and one that runs beside the attempt makes it faster by more than its pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +24,13 @@ use reference::graph::ranks::Mesh;
 use super::job::{How, Job, on_ranks};
 use super::train::how;
 use super::trial::{NARROWER, RANKS, Stop, TIMED, Trial, number};
+use crate::beside::{self, Beside, Thread};
 use crate::compare::describe;
 use crate::gather::Child;
 use crate::graph::model::Sizes;
 use crate::loss::series_apart;
 use crate::nf4::{AtSizes, at_sizes};
+use crate::random::{self, Random};
 use crate::scorecard::{LOSSES_APART, Measurement};
 use crate::timing::{FEWEST_ROUNDS, MOST_ROUNDS, Pairs, median, speedup};
 
@@ -93,6 +100,10 @@ fn report(child: &mut Child, seen: &All) -> Result<(), String> {
     ] {
         child.measured(&format!("fsdp.dequantizer.{name}"), number(value, unit));
     }
+    let all = seen.narrower.iter().map(|(_, seen)| seen).chain([&seen.wide]);
+    if let Some(reason) = all.filter_map(|seen| seen.helped.clone()).next() {
+        return Err(reason);
+    }
     if *apart <= LOSSES_APART {
         return Ok(());
     }
@@ -108,6 +119,8 @@ struct Seen {
     baseline: Vec<f64>,
     apart: f64,
     uses: Uses,
+    /// Why the times are no comparison, if they are none.
+    helped: Option<String>,
 }
 
 impl Seen {
@@ -156,10 +169,46 @@ struct Timed<'a> {
 }
 
 /// What a rank saw: of each way its milliseconds, and the loss and norm of each step.
+#[derive(Default)]
 struct OfRank {
     times: [Vec<f64>; 2],
     steps: [Vec<[f64; 2]>; 2],
     uses: Uses,
+    /// As [`Seen::helped`]; known to the first rank alone.
+    helped: Option<String>,
+}
+
+/// What all ranks do at the same time.
+struct Together<'a> {
+    rank: usize,
+    meet: &'a dyn Fn() -> Result<(), String>,
+    threads: &'a Mutex<Vec<Thread>>,
+}
+
+impl Together<'_> {
+    /// A watch on each way's steps, for the first rank; of every other rank only the thread is noted.
+    fn watches(&self) -> Result<Option<[Beside; 2]>, String> {
+        let lock = || self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        lock().extend(Thread::present());
+        (self.meet)()?;
+        Ok((self.rank == 0).then(|| [(); 2].map(|()| Beside::of(lock().iter().copied()))))
+    }
+
+    /// Runs a step between two meetings of all ranks, so that a watch sees the whole step of every rank.
+    fn step<T>(
+        &self,
+        watch: Option<&mut Beside>,
+        run: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        (self.meet)()?;
+        let whole = || {
+            let tick = Tick::now();
+            let answer = run()?;
+            (self.meet)()?;
+            Ok::<_, String>((answer, tick.micros()))
+        };
+        beside::watch(watch, whole, |(_, micros)| *micros).map(|(answer, _)| answer)
+    }
 }
 
 impl Timed<'_> {
@@ -167,16 +216,19 @@ impl Timed<'_> {
         let job = Job::drawn(model(self.width), self.seed, RATE, [1, RANKS], SHAPE).map_err(Stop::Machine)?;
         let mesh = Mesh::line(FSDP, RANKS).map_err(|error| Stop::Machine(describe(error)))?;
         let store = Store::default();
+        let threads = Mutex::default();
         let all = on_ranks(RANKS, |world| {
             let device = Cpu::with_threads(1);
             let passes = ThreePasses::default();
-            let (ours, theirs) = (Counted::new(self.dequantizer, &job), Counted::new(&passes, &job));
+            let ours = Counted::new(self.dequantizer, &job)?;
+            let theirs = Counted::new(&passes, &job)?;
             let rank = |counted| {
                 let how = How { dequantizer: counted, ..how(self.attempt) };
                 job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)
             };
-            let begin = || world.exchange("").map(drop).map_err(describe); // all begin together
-            let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &begin, || {
+            let meet = || world.exchange("").map(drop).map_err(describe);
+            let together = Together { rank: world.rank(), meet: &meet, threads: &threads };
+            let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &together, || {
                 for all in [&ours, &theirs] {
                     all.forget();
                 }
@@ -193,31 +245,38 @@ impl Timed<'_> {
         &self,
         job: &Job,
         mut ranks: [Rank<'_>; 2],
-        begin: &dyn Fn() -> Result<(), String>,
+        together: &Together<'_>,
         warm: impl FnOnce(),
     ) -> Result<OfRank, String> {
-        let mut of_rank =
-            OfRank { times: Default::default(), steps: Default::default(), uses: Uses::default() };
-        let mut step = |way: usize, number: usize| -> Result<f64, String> {
-            begin()?;
-            let tick = Tick::now();
-            let loss_and_norm = job.step(&mut ranks[way], number).map_err(describe)?;
-            let time = tick.micros() / 1e3;
-            of_rank.steps[way].push(loss_and_norm);
-            Ok(time)
-        };
+        let mut of_rank = OfRank::default();
+        let mut watches = None;
+        let mut step =
+            |watches: &mut Option<[Beside; 2]>, way: usize, number: usize| -> Result<f64, String> {
+                let watch = watches.as_mut().map(|watches| &mut watches[way]);
+                let (loss_and_norm, time) = together.step(watch, || {
+                    let tick = Tick::now();
+                    let loss_and_norm = job.step(&mut ranks[way], number).map_err(describe)?;
+                    Ok((loss_and_norm, tick.micros() / 1e3))
+                })?;
+                of_rank.steps[way].push(loss_and_norm);
+                Ok(time)
+            };
         for number in 1..=WARM {
-            step(0, number)?;
-            step(1, number)?;
+            step(&mut watches, 0, number)?;
+            step(&mut watches, 1, number)?;
         }
         warm();
+        watches = together.watches()?;
         for pair in 0..self.pairs {
             // two pairs are a round: attempt, baseline, baseline, attempt
             for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
-                let time = step(way, WARM + 1 + pair)?;
+                let time = step(&mut watches, way, WARM + 1 + pair)?;
                 of_rank.times[way].push(time);
             }
         }
+        let timed = ["the steps of the attempt were timed", "the steps with three passes were timed"];
+        let watches = watches.into_iter().flatten().zip(timed);
+        of_rank.helped = watches.filter_map(|(watch, timed)| watch.fault(timed)).next();
         Ok(of_rank)
     }
 
@@ -231,13 +290,15 @@ impl Timed<'_> {
         let least = ranks.iter().map(|rank| rank.uses).min_by_key(|uses| uses.calls).unwrap_or_default();
         let parts = ranks.iter().map(|rank| rank.uses.parts).sum();
         let [attempt, baseline] = [0, 1].map(slowest);
-        Seen { attempt, baseline, apart: apart[0].max(apart[1]), uses: Uses { parts, ..least } }
+        let helped = ranks.iter().find_map(|rank| rank.helped.clone());
+        Seen { attempt, baseline, apart: apart[0].max(apart[1]), uses: Uses { parts, ..least }, helped }
     }
 }
 
-/// A dequantiser whose calls are counted.
+/// A dequantiser whose calls are counted, and whose outputs are spoilt before.
 struct Counted<'a> {
     inner: Dequantizer<'a>,
+    spoils: Mutex<Random>,
     sizes: BTreeSet<usize>, // of whole weights
     weights: u64,
     calls: Mutex<BTreeMap<Key, u64>>,
@@ -250,16 +311,31 @@ type Key = (usize, Vec<u8>);
 /// Bytes of codes that tell drawn weights apart.
 const BEGIN: usize = 16;
 
+/// Windows of an output that are spoilt before a call, and bytes of each: together far less than a pass writes.
+const SPOILT: usize = 16;
+const WINDOW: usize = 64;
+
 impl<'a> Counted<'a> {
-    fn new(inner: &'a dyn Nf4, job: &Job) -> Self {
+    fn new(inner: &'a dyn Nf4, job: &Job) -> Result<Self, String> {
         let quantized = job.spec.config.tensor_specs().into_iter().filter(|spec| spec.quantizable);
         let sizes: Vec<usize> = quantized.map(|spec| spec.shape.iter().product()).collect();
-        Self {
+        Ok(Self {
             inner: Dequantizer(inner),
+            spoils: Mutex::new(random::unforeseen()?),
             weights: sizes.len() as u64,
             sizes: sizes.into_iter().collect(),
             calls: Mutex::default(),
             parts: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes windows of an output NaN, whatever its type: every bit is set.
+    fn spoil(&self, out: &mut [u8]) {
+        let mut random = self.spoils.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..SPOILT {
+            let first = random.below(out.len() / WINDOW + 1) * WINDOW;
+            let end = out.len().min(first + WINDOW);
+            out[first..end].fill(0xff);
         }
     }
 
@@ -309,6 +385,7 @@ impl HostCallee for Counted<'_> {
         let key = (weight.len, weight.packed[..weight.packed.len().min(BEGIN)].to_vec());
         *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
         self.parts.fetch_add(u64::from(!self.sizes.contains(&weight.len)), Ordering::Relaxed);
+        self.spoil(out);
         self.inner.dequantize(cpu, weight, to, out)
     }
 }
@@ -354,7 +431,7 @@ mod tests {
         let of_rank = |times: [[f64; 2]; 2]| OfRank {
             times: times.map(|times| times.to_vec()),
             steps: [vec![[1.0, 2.0]; 2], vec![[1.0, 2.0]; 2]],
-            uses: Uses::default(),
+            ..OfRank::default()
         };
         let (attempt, dequantizer) = (&challenges::fsdp::Solution, &nf4::Solution);
         let timed = Timed { attempt, dequantizer, width: 512, seed: 1, pairs: 2 };

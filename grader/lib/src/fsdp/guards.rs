@@ -50,12 +50,12 @@ fn packed(shape: [usize; 2]) -> Parameter {
 #[allow(clippy::unnecessary_wraps)] // as every guard answers
 fn replicated(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
     let name = |random: &mut Random| format!("model.layers.{}.mlp.up_proj.weight", random.below(80));
-    let mut large: Vec<Parameter> =
-        [[4096, 4096], [14336, 4096], [1024, 4096], [8192, 512]].map(packed).into();
-    for parameter in &mut large {
-        parameter.name = name(random);
-    }
-    for ranks in [2, 3, 8] {
+    let large = |random: &mut Random| {
+        let shape = [64 * (32 + random.below(193)), 512 * (1 + random.below(8))];
+        Parameter { name: name(random), ..packed(shape) }
+    };
+    let large: Vec<Parameter> = (0..4).map(|_| large(random)).collect();
+    for ranks in [2, 3 + random.below(3), 6 + random.below(4)] {
         let [held, whole] = held_bytes(attempt, &large, ranks);
         if held as f64 > 1.01 * whole as f64 / ranks as f64 {
             return Ok(Some(format!(

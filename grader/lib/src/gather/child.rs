@@ -42,6 +42,7 @@ pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
     if request.effort.shows_calls {
         crate::calls::show();
     }
+    oracles::grade(request.source);
     let mut child = Child { request, items, rank, results, order: Order { item: 0, nonce }, recycle: false };
     child.send(Message::Ready);
     while let Some(order) = next::<Order>(&mut orders) {

@@ -19,8 +19,9 @@ use reference::graph::interpret::Values;
 use super::begun::Begun;
 use super::model::{Model, Sizes, TIMED, TIMED_ON_A_CARD};
 use super::{losses, shown};
+use crate::beside::{self, Beside};
 use crate::compare::{describe, sizes, upload};
-use crate::device::Processor;
+use crate::device::{Lent, Processor};
 use crate::gather::{Child, Effort};
 use crate::random::Random;
 use crate::scorecard::Measurement;
@@ -34,7 +35,7 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Compile
     if let Some(step) = begun.lacks() {
         return child.unmeasured("graph.over_op_by_op", &format!("{step} is not written yet"));
     }
-    match crate::gather::caught(|| measure(&*device, &Timing::of(processor, &effort), attempt, &begun)) {
+    match crate::gather::caught(|| measure(&device, &Timing::of(processor, &effort), attempt, &begun)) {
         Ok(Ok(seen)) => {
             report(child, &seen);
             shown::memory(child, &seen.compiled);
@@ -83,13 +84,10 @@ struct Seen {
     launch_times: Vec<Duration>,
 }
 
-fn measure(
-    device: &dyn Device,
-    timing: &Timing,
-    attempt: &dyn Compile,
-    begun: &Begun,
-) -> Result<Seen, String> {
+fn measure(lent: &Lent, timing: &Timing, attempt: &dyn Compile, begun: &Begun) -> Result<Seen, String> {
+    let device: &dyn Device = &**lent;
     let Timing { length, pairs, warm_ups, seed, .. } = *timing;
+    let mut beside = lent.cpu().map(Beside::new);
     let model = Model::drawn(timing.model, seed)?;
     let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
@@ -117,10 +115,13 @@ fn measure(
         if first {
             attempts.push(ours.run(&given)?);
         }
-        plains.push(theirs.run(&given)?);
+        plains.push(beside::watch(beside.as_mut(), || theirs.run(&given), |time| time * 1e3)?);
         if !first {
             attempts.push(ours.run(&given)?);
         }
+    }
+    if let Some(reason) = beside.and_then(|beside| beside.fault("the run operation by operation was timed")) {
+        return Err(reason);
     }
     let launch_times = ours.profile(&given)?;
     let (compiled, plain) = (ours.compiled(&given)?, theirs.compiled(&given)?);

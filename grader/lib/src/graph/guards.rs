@@ -25,11 +25,11 @@ type Verdict = Result<Option<String>, String>;
 
 /// The guards of C.
 const GUARDS: [(&str, Guard); 6] = [
-    ("a fallback that hides", |attempt, _, _| hidden_fallback(attempt)),
-    ("a guard on values", |attempt, _, _| guard_on_values(attempt)),
+    ("a fallback that hides", |attempt, _, seed| hidden_fallback(attempt, seed)),
+    ("a guard on values", |attempt, _, seed| guard_on_values(attempt, seed)),
     ("a recompilation that is not counted", uncounted),
     ("an eager loss", |attempt, _, seed| eager_loss(attempt, seed)),
-    ("answers of the examples", |attempt, _, _| baked(attempt)),
+    ("answers of the examples", |attempt, _, seed| baked(attempt, seed)),
     ("right on the checked programs only", |attempt, _, seed| unseen(attempt, seed)),
 ];
 
@@ -42,18 +42,22 @@ pub(super) fn run(name: &str, attempt: &dyn Compile, device: &dyn Device, seed: 
 }
 
 /// What a program does outside of the graph is counted by the program itself.
-fn hidden_fallback(attempt: &dyn Compile) -> Verdict {
+fn hidden_fallback(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let mut random = Random::named(seed, "fallback");
+    let shape = [2 + random.below(6), 2 + random.below(6)];
+    let steps = 2 + random.below(4);
+    let looks = random.below(steps);
     let asked = Cell::new(0);
     let program = |tape: &Tape| {
-        let mut x = tape.input("x", Dtype::F32, [4_usize, 4]);
-        for step in 0..3 {
+        let mut x = tape.input("x", Dtype::F32, shape);
+        for step in 0..steps {
             asked.set(asked.get() + 1);
             let twice = |values: &[Array<f32>]| {
                 let doubled = values[0].as_floats().iter().map(|x| f64::from(2.0 * x));
-                Array::floats(Dtype::F32, &[4, 4], doubled)
+                Array::floats(Dtype::F32, &shape, doubled)
             };
-            x = tape.foreign("cdouble", &[&x], &Type::new(Dtype::F32, [4_usize, 4]), twice);
-            if step == 1 {
+            x = tape.foreign("cdouble", &[&x], &Type::new(Dtype::F32, shape), twice);
+            if step == looks {
                 asked.set(asked.get() + 1);
                 _ = x.pointer();
             }
@@ -61,7 +65,7 @@ fn hidden_fallback(attempt: &dyn Compile) -> Verdict {
         }
         tape.output("y", &x);
     };
-    let examples = Values::from([("x".to_owned(), numbers(&[4, 4], 0.1))]);
+    let examples = Values::from([("x".to_owned(), numbers(&shape, random.unit()))]);
     let captured = attempt.capture("foreign", &program, &examples).map_err(describe)?;
     let (asked, message) = (asked.get(), captured.breaks.len());
     Ok((message < asked)
@@ -69,15 +73,18 @@ fn hidden_fallback(attempt: &dyn Compile) -> Verdict {
 }
 
 /// A branch on a value goes one way for one batch, and the other way for the next.
-fn guard_on_values(attempt: &dyn Compile) -> Verdict {
+fn guard_on_values(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let mut random = Random::named(seed, "values");
+    let (len, reach) = (1 + random.below(9), 0.5 + random.unit());
     let program = |tape: &Tape| {
-        let x = tape.input("x", Dtype::F32, [4_usize]);
+        let x = tape.input("x", Dtype::F32, [len]);
         let positive = x.total().read().is_some_and(|sum| sum.first().is_some_and(|sum| *sum > 0.0));
         tape.output("y", &if positive { x.exp() } else { x.sigmoid() });
     };
     let mut texts = Vec::new();
-    for value in [1.0, -1.0] {
-        let examples = Values::from([("x".to_owned(), Array::floats(Dtype::F32, &[4], [value; 4]))]);
+    for value in [reach, -reach] {
+        let values = Array::floats(Dtype::F32, &[len], std::iter::repeat_n(value, len));
+        let examples = Values::from([("x".to_owned(), values)]);
         let captured = attempt.capture("branch", &program, &examples).map_err(describe)?;
         if !captured.breaks.is_empty() {
             return Ok(None); // said, and so nobody is misled
@@ -95,22 +102,23 @@ fn uncounted(attempt: &dyn Compile, device: &dyn Device, seed: u64) -> Verdict {
     if let Some(step) = begun.lacks() {
         return Err(format!("{step} is not written yet"));
     }
+    let mut random = Random::named(seed, "uncounted");
+    let (most, width, low) = (40 + random.below(80), 4 + random.below(12), 4 + random.below(12));
     let made = graph(|tape| {
-        let length = tape.symbol("T", Facts::range(1, 64));
-        let x = tape.input("x", Dtype::F32, [length, 8.into()]);
-        let low = x.matmul(&tape.input("a", Dtype::F32, [8_usize, 8]));
+        let length = tape.symbol("T", Facts::range(1, most as i64));
+        let x = tape.input("x", Dtype::F32, [length, width.into()]);
+        let low = x.matmul(&tape.input("a", Dtype::F32, [width, low]));
         tape.output("y", &low.softmax(1));
     })?;
     let settings = Settings { level: Level::O3, ..begun.settings() };
     let mut session = Session::new(attempt, device, &nf4::DEQUANTIZER, settings);
     let program = session.load(&made).map_err(describe)?;
-    let mut random = Random::named(seed, "uncounted");
     let before = compilations();
     for _ in 0..20 {
-        let length = 1 + random.below(64);
+        let length = 1 + random.below(most);
         let values = Values::from([
-            ("x".to_owned(), numbers(&[length, 8], random.unit())),
-            ("a".to_owned(), numbers(&[8, 8], 0.3)),
+            ("x".to_owned(), numbers(&[length, width], random.unit())),
+            ("a".to_owned(), numbers(&[width, low], 0.3)),
         ]);
         session.run(program, &upload(device, &values).map_err(describe)?).map_err(describe)?;
     }
@@ -122,9 +130,10 @@ fn uncounted(attempt: &dyn Compile, device: &dyn Device, seed: u64) -> Verdict {
 fn eager_loss(attempt: &dyn Compile, seed: u64) -> Verdict {
     let model = Model::drawn(TINY, seed)?;
     let random = &mut Random::named(seed, "eager");
+    let length = 4 + random.below(8);
     let sample = |random: &mut Random| {
         let mut values = weights(&model);
-        values.append(&mut model.tokens(6, random));
+        values.append(&mut model.tokens(length, random));
         values
     };
     let examples = sample(random);
@@ -156,20 +165,24 @@ fn weights(model: &Model) -> Values<f32> {
 }
 
 /// Inputs that had example values are inputs still.
-fn baked(attempt: &dyn Compile) -> Verdict {
+fn baked(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let mut random = Random::named(seed, "baked");
+    let [rows, width, columns] = [0; 3].map(|_| 1 + random.below(6));
     let program = |tape: &Tape| {
-        let [x, w] = ["x", "w"].map(|name| tape.input(name, Dtype::F32, [3_usize, 3]));
+        let x = tape.input("x", Dtype::F32, [rows, width]);
+        let w = tape.input("w", Dtype::F32, [width, columns]);
         tape.output("y", &x.matmul(&w).tanh());
     };
-    let values = |seed: f64| {
+    let values = |start: f64| {
         Values::from([
-            ("x".to_owned(), numbers(&[3, 3], seed)),
-            ("w".to_owned(), numbers(&[3, 3], 2.0 * seed)),
+            ("x".to_owned(), numbers(&[rows, width], start)),
+            ("w".to_owned(), numbers(&[width, columns], 2.0 * start)),
         ])
     };
-    let captured = attempt.capture("baked", &program, &values(0.3)).map_err(describe)?;
-    let want = interpret(&graph(program)?, &values(0.9)).map_err(describe)?;
-    let got = interpret(&captured.graph, &values(0.9)).map_err(describe)?;
+    let [first, second] = [0.2, 0.6].map(|least| least + 0.3 * random.unit());
+    let captured = attempt.capture("baked", &program, &values(first)).map_err(describe)?;
+    let want = interpret(&graph(program)?, &values(second)).map_err(describe)?;
+    let got = interpret(&captured.graph, &values(second)).map_err(describe)?;
     Ok((got != want).then(|| "other inputs than the examples do not give other results".to_owned()))
 }
 
@@ -177,16 +190,17 @@ fn baked(attempt: &dyn Compile) -> Verdict {
 fn unseen(attempt: &dyn Compile, seed: u64) -> Verdict {
     let mut random = Random::named(seed, "unseen");
     for _ in 0..8 {
-        let choices: Vec<usize> = (0..12).map(|_| random.below(6)).collect();
+        let side = 2 + random.below(7);
+        let choices: Vec<usize> = (0..8 + random.below(8)).map(|_| random.below(6)).collect();
         let program = |tape: &Tape| {
-            let mut x = tape.input("x", Dtype::F32, [5_usize, 5]);
+            let mut x = tape.input("x", Dtype::F32, [side, side]);
             for choice in &choices {
                 x = match choice {
                     0 => x.exp().sigmoid(),
                     1 => x.matmul(&x.t()).tanh(),
                     2 => &x + 0.25,
                     3 => x.softmax(1),
-                    4 => tape.within("part", || x.slice(0, 0, 5).transpose(&[1, 0])),
+                    4 => tape.within("part", || x.slice(0, 0, side as i64).transpose(&[1, 0])),
                     _ => x.max(&x.t()),
                 };
             }

@@ -19,10 +19,12 @@ use challenges::nf4::Nf4;
 
 pub(crate) use course::{COURSE, ON_A_CARD};
 use evidence::facts;
+use step_under_test::step_under_test;
 
 use crate::course::Backend;
 use crate::device::Processor;
 use crate::gather::{Child, Effort, Item, Kind};
+use crate::step_under_test::EVERY;
 use crate::table::{self, Measured};
 
 /// What `watch/lengths` counts.
@@ -124,6 +126,8 @@ fn work(child: &mut Child, processor: Processor, attempt: &dyn Compile, own: Opt
     if let Some(level) = name.strip_prefix("level/") {
         return trial::work(child, attempt, own, level);
     }
+    let watched = step_under_test(EVERY, attempt);
+    let attempt = &watched;
     let device = processor.checked();
     match Kind::of(name) {
         Kind::Check => {

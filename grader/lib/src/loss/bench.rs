@@ -2,8 +2,8 @@
 //! card: hidden 1,024, vocabulary 64,000, 8,192 tokens, logits of 2 GiB, so that the work of a chunk and not its launch
 //! is what takes time.
 //!
-//! Two sizes are timed in pairs: all tokens in one chunk, and what the attempt chooses for a tenth of its bytes. The
-//! others are run whole once each, for the picture. A run has ended when the device has.
+//! Two runs are timed in pairs: all tokens in one chunk by the solution, and what the attempt chooses for a tenth of its
+//! bytes. The other sizes are run whole once each, for the picture. A run has ended when the device has.
 
 use challenges::graph;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
@@ -15,6 +15,7 @@ use reference::loss::Reduction;
 use super::bytes::Meter;
 use super::case::{Case, Sizes, Trial};
 use super::checks::plain;
+use crate::beside::{self, Beside};
 use crate::compare::describe;
 use crate::device::Processor;
 use crate::gather::{Child, Effort, Unwound, caught};
@@ -57,7 +58,8 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked
     let effort = child.request.effort.clone();
     let timing = Timing::of(processor, &effort);
     let device = processor.timed();
-    match caught(|| measure(Trial { attempt, device: &*device }, &timing, &effort)) {
+    let beside = device.cpu().map(Beside::new);
+    match caught(|| measure(Trial { attempt, device: &*device }, &timing, &effort, beside)) {
         Ok(Ok(seen)) => report(child, &seen),
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured("loss.over_whole", &reason),
         Err(Unwound::Hole(hole)) => child.unmeasured("loss.over_whole", &format!("not written yet: {hole}")),
@@ -130,22 +132,28 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn measure(on: Trial<'_>, timing: &Timing, effort: &Effort) -> Result<Seen, String> {
+fn measure(
+    on: Trial<'_>,
+    timing: &Timing,
+    effort: &Effort,
+    mut beside: Option<Beside>,
+) -> Result<Seen, String> {
     let Trial { attempt, device } = on;
     let Timing { sizes, pairs, warms } = *timing;
     let case =
         Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, &mut Random::named(effort.seed, "timed"));
     let case = Case { counts: vec![true; sizes.rows], ..case }.labelled();
     let (hidden, given) = case.given(device)?;
-    let bench = |size| Bench {
+    let bench_of = |steps, size| Bench {
         case: &case,
         device,
-        runner: Runner::new(device, &graph::Solution, attempt, &case.problem),
+        runner: Runner::new(device, &graph::Solution, steps, &case.problem),
         hidden: &hidden,
         given: &given,
         size,
     };
-    let mut all = bench(sizes.rows);
+    let bench = |size| bench_of(attempt, size);
+    let mut all = bench_of(&Solution, sizes.rows);
     let first = all.counted()?;
     let budget = Size::Bytes(first.bytes / PART);
     let rows = match caught(|| bench(1).runner.size(budget, sizes.rows)) {
@@ -169,10 +177,14 @@ fn measure(on: Trial<'_>, timing: &Timing, effort: &Effort) -> Result<Seen, Stri
         if one_first {
             chunked.push(own.timed(bytes[0])?);
         }
-        whole.push(all.timed(bytes[1])?);
+        let run = || all.timed(bytes[1]);
+        whole.push(beside::watch(beside.as_mut(), run, |timed| timed.milliseconds * 1e3)?);
         if !one_first {
             chunked.push(own.timed(bytes[0])?);
         }
+    }
+    if let Some(reason) = beside.and_then(|beside| beside.fault("the run with all logits was timed")) {
+        return Err(reason);
     }
     drop((own, all));
     let known = [(rows, typical(&chunked)), (sizes.rows, typical(&whole))];

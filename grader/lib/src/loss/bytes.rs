@@ -101,7 +101,10 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked
     let sizes = Sizes { vocab, ..SIZES };
     let random = &mut Random::named(seed, "bytes");
     let entropy = plain(vocab, Reduction::Mean).map(|loss| Case::drawn(loss, sizes, random));
-    report(child, "bytes", || both(&entropy?, on));
+    report(child, "bytes", || {
+        let entropy = entropy?;
+        both(&entropy, &entropy, on)
+    });
     let sampled = Sampled {
         sequences: 16,
         length: SIZES.rows / 16,
@@ -111,15 +114,20 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked
         reference: true,
     };
     report(child, "policy.bytes", || {
-        let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(describe)?;
-        both(&Case::drawn(loss, sizes, random), on)
+        let seed = random.next_u64();
+        let case = |steps: &dyn Chunked| {
+            let loss = steps.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(describe)?;
+            Ok::<_, String>(Case::drawn(loss, sizes, &mut Random::new(seed)))
+        };
+        both(&case(attempt)?, &case(&Solution)?, on)
     });
 }
 
-/// All rows at once, and as many as fit in a quarter of that.
-fn both(case: &Case, on: Trial<'_>) -> Result<[Counted; 2], String> {
-    let whole = counted(case, on, case.counts.len())?;
+/// All rows at once, and as many as fit in a quarter of that. All rows are computed by the solution, whose problem is
+/// `plain`: an attempt that wastes memory where it has all rows would save as much as it wastes.
+fn both(case: &Case, plain: &Case, on: Trial<'_>) -> Result<[Counted; 2], String> {
     let Trial { attempt, device } = on;
+    let whole = counted(plain, Trial { attempt: &Solution, device }, plain.counts.len())?;
     let mut runner = Runner::new(device, &graph::Solution, attempt, &case.problem);
     let rows = case.counts.iter().filter(|counts| **counts).count();
     let budget = Size::Bytes(whole.taken.peak / PART);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use challenges::graph;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size, bucket};
-use challenges::loss::{Chunked, Problem, Trains};
+use challenges::loss::{Chunked, Problem, Solution, Trains};
 use compiler::session::DeviceTensor;
 use half::bf16;
 use kernels::Device;
@@ -50,7 +50,7 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked
         }
     };
     report(child, "planned", || drawn.in_chunks(on));
-    report(child, "whole", || drawn.whole(on));
+    report(child, "whole", || drawn.whole(Trial { attempt: &Solution, ..on }));
 }
 
 /// Reports numbers; or why there are none, under the name of one of them.

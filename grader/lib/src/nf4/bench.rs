@@ -22,11 +22,11 @@ use kernels::Cpu;
 use kernels::cpu::{self, Tick};
 use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits_range};
 
-use super::beside::Beside;
 use super::cores::one_thread_a_core;
 use super::inputs::{Buffer, Scale, weight};
 use super::waits::Waits;
 use super::{Subject, bench_name};
+use crate::beside::Beside;
 use crate::gather::{Child, Source, Unwound};
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
@@ -168,12 +168,12 @@ impl<'a> Timed<'a> {
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
         let plan = Plan::new(effort.quick, effort.samples, BUDGET);
         let mut waits = Waits::new([&self.cpu, &self.others]);
+        let mut beside = Beside::new(&self.others); // before a call of the attempt
         self.time_baseline(&mut waits); // once unmeasured: the baseline's buffer, the machine's clock
         self.time_attempt(&mut waits)?;
         waits.take();
         let begin = Tick::now();
         let mut samples = Samples::default();
-        let mut beside = Beside::new(&self.others);
         let mut planned = None; // rounds, once they are all taken
         loop {
             self.round(&mut samples, &mut beside, &mut waits)?;
@@ -185,7 +185,7 @@ impl<'a> Timed<'a> {
             let (planned, disturbed) = (*planned.get_or_insert(rounds.count), samples.disturbed.unwrap_or(0));
             let is_made_up = plan.is_made_up(planned, rounds.count, disturbed);
             if !patient || (is_made_up && rounds.verdict() != Bounded::Open) {
-                return Ok((samples, beside.fault()));
+                return Ok((samples, beside.fault("bound and baseline were timed")));
             }
         }
     }

@@ -42,9 +42,6 @@ const GUARDS: [(&str, Guard); 12] = [
 /// Their names.
 pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
-/// Elements of a guard's weight on a GPU: a few thousand blocks, a ragged tail.
-pub(super) const LEN: usize = 64 * 3000 + 37;
-
 /// Rounds of the guard on oracles: a large weight, then small ones.
 const ROUNDS: usize = 24;
 
@@ -63,9 +60,18 @@ struct Workbench<'a> {
 }
 
 /// A few thousand blocks and a ragged tail: no size that an attempt could know.
-fn drawn_len(seed: u64) -> usize {
+pub(super) fn drawn_len(seed: u64) -> usize {
     let mut random = Random::named(seed, "a guard's weight");
     64 * (2001 + random.below(1900)) + 1 + random.below(63)
+}
+
+/// Lengths of outputs, and elements from the beginning of a line at which they begin: one element, less than a block,
+/// two of some blocks, and one of `len` elements.
+pub(super) fn outputs(len: usize, seed: u64) -> [(usize, usize); 5] {
+    let mut random = Random::named(seed, "writes outside the buffer");
+    let mut of_blocks = |blocks: usize| 64 * (1 + random.below(blocks)) + 1 + random.below(63);
+    let [few, many] = [of_blocks(16), of_blocks(64)];
+    [(1, 0), (2 + random.below(62), 0), (few, 1), (many, 3), (len, 0)]
 }
 
 /// Why a guard cannot look.
@@ -264,7 +270,7 @@ impl Workbench<'_> {
 
     /// Canaries on both sides, at every alignment.
     fn outside(&self) -> Verdict {
-        for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (self.len, 0)] {
+        for (len, shift) in outputs(self.len, self.seed) {
             for dtype in super::DTYPES {
                 let weight = weight(len, 64, true, Scale::Plain, self.seed);
                 let mut buffer = Buffer::shifted(dtype, len, self.seed, shift);

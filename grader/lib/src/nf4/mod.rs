@@ -1,7 +1,6 @@
 //! Challenge A in the grader: what is tried, what is measured, and what that says about each published line.
 
 mod bench;
-mod beside;
 mod checks;
 mod cores;
 mod course;

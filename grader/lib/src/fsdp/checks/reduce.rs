@@ -314,12 +314,14 @@ impl Squares {
 
 /// What shows that a rank leaves others out of a sum or a norm, on fresh numbers.
 pub(in crate::fsdp) fn left_out(attempt: &dyn Fsdp, random: &mut Random) -> Result<Option<String>, String> {
-    for ranks in [2, 3] {
-        let placement = Solution.place(&trained([9, 4]), ranks);
-        if let Some(message) = sum_on_every_rank(attempt, &placement.parts[0], &[9, 4], random)? {
+    for ranks in [2, 3 + random.below(3)] {
+        let shape = [ranks + 1 + random.below(12), 2 + random.below(6)];
+        let placement = Solution.place(&trained(shape), ranks);
+        if let Some(message) = sum_on_every_rank(attempt, &placement.parts[0], &shape, random)? {
             return Ok(Some(format!("a sum: {message}")));
         }
-        if let Some(message) = norm_on_every_rank(attempt, &[(FSDP, ranks)], &[1, 1], random)? {
+        let copies = vec![1; 1 + random.below(4)];
+        if let Some(message) = norm_on_every_rank(attempt, &[(FSDP, ranks)], &copies, random)? {
             return Ok(Some(format!("a norm: {message}")));
         }
     }

@@ -34,10 +34,11 @@ pub(super) fn run(name: &str, steps: &dyn Attend, seed: u64) -> Verdict {
 /// The same memory holds other documents in the next batch.
 fn remembers(steps: &dyn Attend, random: &mut Random) -> Option<String> {
     let rounds = if passes(packing::CHECKS, steps, random) { 4 } else { 0 };
-    let mut documents = vec![0; 24];
+    let (row, rows) = (5 + random.below(5), 3 + random.below(4));
+    let mut documents = vec![0; row * rows];
     (0..rounds).find_map(|round| {
-        documents.iter_mut().zip(packing::drawn(random, 6, 4)).for_each(|(to, from)| *to = from);
-        let wrong = packing::right(steps, &documents, 6).err()?;
+        documents.copy_from_slice(&packing::drawn(random, row, rows));
+        let wrong = packing::right(steps, &documents, row).err()?;
         Some(format!("round {round} in the same memory: {wrong}"))
     })
 }
@@ -65,8 +66,10 @@ fn unseen_lengths(steps: &dyn Attend, random: &mut Random) -> Option<String> {
 
 fn unseen_windows(steps: &dyn Attend, random: &mut Random) -> Option<String> {
     let window = 2 + random.below(8) as u32;
-    let rules = Rules { causal: random.below(2) > 0, window: Some(window), ..Rules::default() };
-    passes(rules::CHECKS, steps, random).then(|| rules::right(steps, rules, 3, 8).err())?
+    let drawn = Rules { causal: random.below(2) > 0, window: Some(window), ..Rules::default() };
+    let queries = 1 + random.below(rules::KEYS);
+    let right = || rules::right(steps, drawn, queries, rules::KEYS - queries);
+    passes(rules::CHECKS, steps, random).then(|| right().err())?
 }
 
 /// Whether a step is right of what its checks ask in every run; if not, they tell it, and no guard has to.

@@ -54,7 +54,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
 /// Two rows: two documents, padding before, between and after them; and one document of the same number as one there.
 const DOCUMENTS: [i32; 2 * KEYS] = [0, 0, 1, 1, 1, 0, 3, 3, 3, 3, 0, 3, 3, 3, 3, 3, 3, -1, 2, 2, 2, 2];
 
-const KEYS: usize = 11;
+pub(super) const KEYS: usize = 11;
 
 /// Keys without documents, most of them further from a query than a step is tried with elsewhere.
 const FAR: usize = 300;

@@ -38,10 +38,11 @@ pub(super) fn run(name: &str, steps: &dyn Classify, seed: u64) -> Verdict {
 /// them.
 fn remembers(steps: &dyn Classify, random: &mut Random) -> Option<String> {
     let rounds = if passes(rows::CHECKS, steps, random) { 4 } else { 0 };
-    let mut ids = vec![0; 24];
+    let (row, rows) = (5 + random.below(5), 3 + random.below(4));
+    let mut ids = vec![0; row * rows];
     (0..rounds).find_map(|round| {
         ids.fill_with(|| random.below(3) as i32);
-        let (got, want) = (steps.last_tokens(&ids, 6, Some(0)), last_tokens(&ids, 6, Some(0)));
+        let (got, want) = (steps.last_tokens(&ids, row, Some(0)), last_tokens(&ids, row, Some(0)));
         let wrong = || format!("round {round} in the same memory, {ids:?}: got {got:?}, want {want:?}");
         (got != want).then(wrong)
     })

@@ -36,9 +36,10 @@ pub(super) fn run(name: &str, steps: &dyn Gguf, seed: u64) -> Verdict {
 
 /// The same memory holds the numbers of another weight in the next call.
 fn remembers(steps: &dyn Gguf, random: &mut Random) -> Option<String> {
-    let mut numbers = vec![0.0_f32; 64];
+    let count = 32 * (1 + random.below(6));
+    let mut numbers = vec![0.0_f32; count];
     STORED.into_iter().find_map(|ty| {
-        let others: Vec<f32> = (0..64).map(|_| number(random)).collect();
+        let others: Vec<f32> = (0..count).map(|_| number(random)).collect();
         remembered(
             blocks::one(steps, ty, &others).is_ok(),
             (0..4).map(|round| {

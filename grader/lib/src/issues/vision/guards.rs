@@ -35,7 +35,8 @@ pub(super) fn run(name: &str, steps: &dyn Vision, seed: u64) -> Verdict {
 
 /// The same memory holds another image in the next batch.
 fn remembers(steps: &dyn Vision, random: &mut Random) -> Option<String> {
-    let (from, to) = (Size::new(20, 16), Size::new(28, 28));
+    let mut edge = || 14 + random.below(20);
+    let (from, to) = (Size::new(edge(), edge()), Size::new(edge(), edge()));
     let mut image = drawn::image(from, random);
     remembered(
         is_right(steps, random),

@@ -28,7 +28,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
         let upstream = Some(upstream(1, random));
         Case { upstream, ..drawn(Reduction::Mean, random)? }.right(on, 4)
     }),
-    ("unequal-chunks", |on, random| unequal(random)?.right(on, 4)),
+    ("unequal-chunks", |on, random| unequal(SMALL, random)?.right(on, 4)),
     ("every-chunk-size", |on, random| every_size(on, random)),
     ("accumulation", |on, random| accumulated(on, random)),
     ("all-ignored", |on, random| {
@@ -57,11 +57,11 @@ fn upstream(count: usize, random: &mut Random) -> Vec<f32> {
 }
 
 /// Rows that count are many at the beginning and few at the end, and dear where they are few.
-pub(in super::super) fn unequal(random: &mut Random) -> Result<Case, String> {
-    let mut case = Case::drawn(plain(SMALL.vocab, Reduction::Mean)?, SMALL, random);
-    let rows = case.counts.len();
-    let label =
-        |row: usize| if row < 9 || row == rows - 1 { random.below(SMALL.vocab) as i32 } else { IGNORED };
+pub(in super::super) fn unequal(sizes: Sizes, random: &mut Random) -> Result<Case, String> {
+    let Sizes { rows, vocab, .. } = sizes;
+    let mut case = Case::drawn(plain(vocab, Reduction::Mean)?, sizes, random);
+    let counts = |row: usize| row + 4 < rows || row == rows - 1;
+    let label = |row: usize| if counts(row) { random.below(vocab) as i32 } else { IGNORED };
     case.label((0..rows).map(label).collect());
     Ok(case)
 }

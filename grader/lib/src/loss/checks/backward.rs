@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use challenges::loss::{Chunked, Problem, Trains};
 use reference::graph::{Array, Dtype, Graph, Real, interpret};
 
-use super::forward::{exact_in_half, values_near};
+use super::forward::{HALF, exact_in_half, values_near};
 use super::losses::{
     Make, cross_entropy, distillation, jensen_shannon, likelihood, made_up, probability_targets,
     smoothing_and_class_weights, softcap_and_scale, squares, z_loss,
@@ -50,7 +50,7 @@ fn of(attempt: &dyn Chunked, make: Make, random: &mut Random) -> Result<(), Stri
 }
 
 fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
-    let case = exact_in_half(random)?;
+    let case = exact_in_half(HALF, random)?;
     let graph = attempt.backward(&case.problem).map_err(describe)?;
     let truth = challenges::loss::Solution.forward(&case.problem).map_err(describe)?;
     let seeded = case.seeded(vec![1.0; case.counts.len()]);

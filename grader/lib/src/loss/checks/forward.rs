@@ -32,7 +32,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("upcast", |on, random| upcast(on.attempt, random)),
     ("no-copy-of-the-weight", |on, random| {
         [Dtype::Bf16, Dtype::F16].into_iter().try_for_each(|dtype| {
-            let problem = Problem { dtype, ..exact_in_half(random)?.problem };
+            let problem = Problem { dtype, ..exact_in_half(HALF, random)?.problem };
             no_copy(&on.attempt.forward(&problem).map_err(describe)?)
         })
     }),
@@ -122,10 +122,12 @@ pub(super) fn values_near(graph: &Graph, truth: &Graph, case: &Case, slack: f64)
     Ok(())
 }
 
+/// The sizes of [`exact_in_half`] in checks.
+pub(super) const HALF: Sizes = Sizes { rows: 9, width: 8, vocab: 41 };
+
 /// Numbers whose products are exact in bf16, and so is the bias, but not the sum of the two: what is not taken to f32
 /// before it is added loses digits.
-pub(in super::super) fn exact_in_half(random: &mut Random) -> Result<Case, String> {
-    let sizes = Sizes { rows: 9, width: 8, vocab: 41 };
+pub(in super::super) fn exact_in_half(sizes: Sizes, random: &mut Random) -> Result<Case, String> {
     let mut case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random).biased(random);
     case.problem.dtype = Dtype::Bf16;
     let one = |i: usize| if i % sizes.width == (i / sizes.width) % sizes.width { 1.0 } else { 0.0 };
@@ -142,7 +144,7 @@ pub(in super::super) fn exact_in_half(random: &mut Random) -> Result<Case, Strin
 
 fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
     let why = "logits have to be in f32 from the product on";
-    rows(attempt, &exact_in_half(random)?).map_err(|message| format!("{message}: {why}"))
+    rows(attempt, &exact_in_half(HALF, random)?).map_err(|message| format!("{message}: {why}"))
 }
 
 /// That no operand is in another type before the product.

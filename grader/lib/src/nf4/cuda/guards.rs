@@ -13,7 +13,7 @@ use super::output::{Output, Seen};
 use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
 use crate::gather::Child;
-use crate::nf4::guards::{LEN, WRONG_ANYWAY};
+use crate::nf4::guards::{WRONG_ANYWAY, drawn_len, outputs};
 use crate::nf4::inputs::{Scale, weight};
 use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
@@ -51,7 +51,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 pub(super) fn report(child: &mut Child, session: &Session, name: &str, seed: u64) {
     let verdict = table::find(&GUARDS, name)
         .map_err(Trouble::Wrong)
-        .and_then(|guard| guard(&Bench { session, kernel: session.answer()?, seed }));
+        .and_then(|guard| guard(&Bench { session, kernel: session.answer()?, seed, len: drawn_len(seed) }));
     if verdict.as_ref().is_err_and(Trouble::is_broken) {
         child.ends_if(true);
     }
@@ -62,6 +62,7 @@ struct Bench<'a> {
     session: &'a Session,
     kernel: &'static str,
     seed: u64,
+    len: usize, // elements of a weight
 }
 
 fn wrong_anyway<T>() -> Tried<T> {
@@ -70,7 +71,7 @@ fn wrong_anyway<T>() -> Tried<T> {
 
 impl Bench<'_> {
     fn weight(&self) -> Quantized {
-        weight(LEN, 64, true, Scale::Plain, self.seed)
+        weight(self.len, 64, true, Scale::Plain, self.seed)
     }
 
     fn launch(&self, weight: &OnCard, dtype: OutputDtype, output: &Output) -> Tried {
@@ -96,7 +97,7 @@ impl Bench<'_> {
     fn cached_by_pointer(&self) -> Verdict {
         let mut weight = self.weight();
         let mut on_card = self.upload(&weight)?;
-        let output = self.output(OutputDtype::Bf16, LEN, self.seed)?;
+        let output = self.output(OutputDtype::Bf16, self.len, self.seed)?;
         self.launch(&on_card, OutputDtype::Bf16, &output)?;
         if wrong(&weight, OutputDtype::Bf16, &output.seen()?).is_some() {
             return wrong_anyway();
@@ -114,7 +115,7 @@ impl Bench<'_> {
     fn cached_by_content(&self) -> Verdict {
         let mut weight = self.weight();
         let mut on_card = self.upload(&weight)?;
-        let output = self.output(OutputDtype::Bf16, LEN, self.seed)?;
+        let output = self.output(OutputDtype::Bf16, self.len, self.seed)?;
         self.launch(&on_card, OutputDtype::Bf16, &output)?;
         if wrong(&weight, OutputDtype::Bf16, &output.seen()?).is_some() {
             return wrong_anyway();
@@ -139,8 +140,9 @@ impl Bench<'_> {
 
     /// The last call does the same work as the first.
     fn cached_by_call_count(&self) -> Verdict {
+        let len = 1 + 64 * (200 + Random::named(self.seed, "call count").below(300));
         for call in 0..48 {
-            let weight = weight(64 * 301 + 1, 64, true, Scale::Plain, self.seed ^ call);
+            let weight = weight(len, 64, true, Scale::Plain, self.seed ^ call);
             let (seen, _) = self.dequantize(&weight, OutputDtype::F16, call)?;
             if let Some((n, _)) = wrong(&weight, OutputDtype::F16, &seen) {
                 if call == 0 {
@@ -160,14 +162,14 @@ impl Bench<'_> {
         let weight = self.weight();
         let (a, of_a) = self.dequantize(&weight, OutputDtype::Bf16, 3)?;
         let (b, of_b) = self.dequantize(&weight, OutputDtype::Bf16, 5)?;
-        let left = (0..LEN).filter(|e| a.bits[*e] == of_a && b.bits[*e] == of_b).count();
-        Ok((left > 0).then(|| format!("{left} of {LEN} outputs were never written")))
+        let left = (0..self.len).filter(|e| a.bits[*e] == of_a && b.bits[*e] == of_b).count();
+        Ok((left > 0).then(|| format!("{left} of {} outputs were never written", self.len)))
     }
 
     /// The weight is lent: it comes back as it was.
     fn inputs_modified(&self) -> Verdict {
         let weight = self.weight();
-        let (on_card, output) = (self.upload(&weight)?, self.output(OutputDtype::F16, LEN, 1)?);
+        let (on_card, output) = (self.upload(&weight)?, self.output(OutputDtype::F16, self.len, 1)?);
         let before = parts(&on_card)?;
         self.launch(&on_card, OutputDtype::F16, &output)?;
         let after = parts(&on_card)?;
@@ -180,7 +182,7 @@ impl Bench<'_> {
         let (seen, _) = self.dequantize(&self.weight(), OutputDtype::F16, 1)?;
         let first = seen.bits[0];
         let constant = seen.bits.iter().all(|other| *other == first);
-        Ok(constant.then(|| format!("all {LEN} outputs are {}", OutputDtype::F16.value(first))))
+        Ok(constant.then(|| format!("all {} outputs are {}", self.len, OutputDtype::F16.value(first))))
     }
 
     /// NaN compares unequal to everything: a careless check would let it pass.
@@ -188,27 +190,28 @@ impl Bench<'_> {
         let (seen, unwritten) = self.dequantize(&self.weight(), OutputDtype::Bf16, 1)?;
         let nan = |bits: &&u32| **bits != unwritten && OutputDtype::Bf16.value(**bits).is_nan();
         let nan = seen.bits.iter().filter(nan).count();
-        Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
+        Ok((nan > 0).then(|| format!("{nan} of {} outputs are NaN where every answer is finite", self.len)))
     }
 
     /// What is there when a launch is over is what is there after the next one.
     fn late_work(&self) -> Verdict {
         let first = self.weight();
-        let second = weight(LEN, 64, true, Scale::Plain, !self.seed);
+        let second = weight(self.len, 64, true, Scale::Plain, !self.seed);
         let (a, b) = (self.upload(&first)?, self.upload(&second)?);
         let (out_a, out_b) = (
-            self.output(OutputDtype::Bf16, LEN, self.seed)?,
-            self.output(OutputDtype::Bf16, LEN, !self.seed)?,
+            self.output(OutputDtype::Bf16, self.len, self.seed)?,
+            self.output(OutputDtype::Bf16, self.len, !self.seed)?,
         );
         for round in 0..3 {
             self.launch(&a, OutputDtype::Bf16, &out_a)?;
             let at_end = out_a.seen()?.bits;
             self.launch(&b, OutputDtype::Bf16, &out_b)?;
             let later = out_a.seen()?.bits;
-            let changed = (0..LEN).filter(|e| at_end[*e] != later[*e]).count();
+            let changed = (0..self.len).filter(|e| at_end[*e] != later[*e]).count();
             if changed > 0 {
                 return Ok(Some(format!(
-                    "{changed} of {LEN} outputs of call {} changed while the call after it ran",
+                    "{changed} of {} outputs of call {} changed while the call after it ran",
+                    self.len,
                     2 * round + 1
                 )));
             }
@@ -250,11 +253,12 @@ impl Bench<'_> {
                 let (got, want) = (dtype.value(got[e]), dtype.value(want[e]));
                 (got - want).abs() <= want.abs() * 0.01
             };
-            let wrong = (0..LEN).filter(|e| got[*e] != want[*e]).count();
-            if wrong > 0 && (0..LEN).all(near) {
+            let wrong = (0..self.len).filter(|e| got[*e] != want[*e]).count();
+            if wrong > 0 && (0..self.len).all(near) {
                 let name = dtype_name(dtype);
                 return Ok(Some(format!(
-                    "{wrong} of {LEN} {name} answers are within 1 % of the truth, not equal"
+                    "{wrong} of {} {name} answers are within 1 % of the truth, not equal",
+                    self.len
                 )));
             }
         }
@@ -264,21 +268,21 @@ impl Bench<'_> {
     /// Behind a kernel that lets it begin at once and writes late: codes must be the new ones, and nothing may be
     /// written before that kernel is done with the output.
     fn overlap(&self) -> Verdict {
-        let (old, new) = (self.weight(), weight(LEN, 64, true, Scale::Plain, !self.seed));
+        let (old, new) = (self.weight(), weight(self.len, 64, true, Scale::Plain, !self.seed));
         let new = Quantized { packed: new.packed, ..old.clone() };
         let (gpu, dtype) = (&self.session.gpu, OutputDtype::Bf16);
         let kernel = self.session.kernel(Build::of(dtype), Via::Machine, self.kernel)?;
-        if !kernel.grid(gpu, LEN)?.overlap {
+        if !kernel.grid(gpu, self.len)?.overlap {
             return Ok(None);
         }
         let mut asked = self.upload(&old)?;
         asked.packed = gpu.uploaded("packed codes", &padded(&old.packed))?;
         let fresh = gpu.uploaded("codes that come late", &padded(&new.packed))?;
-        let output = self.output(dtype, LEN, self.seed)?;
+        let output = self.output(dtype, self.len, self.seed)?;
         self.session.write_late(
             &fresh,
             &asked.packed,
-            (output.address(), LEN / 2 * 4),
+            (output.address(), self.len / 2 * 4),
             output.unwritten(),
         )?;
         kernel.run(gpu, &asked, output.address())?; // nothing in between: a copy would wait for the writer
@@ -293,7 +297,7 @@ impl Bench<'_> {
 
     /// Canaries on both sides, at three alignments.
     fn outside(&self) -> Verdict {
-        for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (LEN, 0)] {
+        for (len, shift) in outputs(self.len, self.seed) {
             for dtype in DTYPES {
                 let weight = weight(len, 64, true, Scale::Plain, self.seed);
                 let on_card = self.upload(&weight)?;
