@@ -209,7 +209,7 @@ impl Part {
         })
     }
 
-    /// What a counter counts calls of.
+    /// The name of the code whose calls a counter counts.
     fn counted(&self, counter: usize) -> &'static str {
         self.oracles.get(counter).map_or("the workbook's solution", |oracle| oracle.name)
     }

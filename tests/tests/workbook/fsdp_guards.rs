@@ -121,7 +121,7 @@ fn a_dequantiser_is_tried_at_the_sizes_of_the_timed_step() {
     assert_eq!((number(honest, "own"), number(honest, "apart")), (1.0, 0.0));
 }
 
-/// What came of the timed step.
+/// The check of the timed step.
 fn timed_step(attempt: &str) -> Check {
     let case = ["bench", "B", "--quick", "--case", "times-a-step", "--samples", "2", "--json"];
     let card = own(OWN, attempt, &case).card();
@@ -141,7 +141,6 @@ fn threads_beside_ranks_are_seen() {
     assert!(twin.outcome == Outcome::Passed, "{twin:#?}");
 }
 
-/// The same weights are dequantised in every step.
 #[test]
 fn answers_of_the_step_before_are_spoilt() {
     let timed = timed_step("relies on the step before");
