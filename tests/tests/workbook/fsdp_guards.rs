@@ -131,13 +131,13 @@ fn timed_step(attempt: &str) -> Check {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn threads_beside_ranks_are_seen() {
-    for cheat in ["spins beside the ranks", "borrows threads among ranks"] {
+fn threads_next_to_ranks_are_seen() {
+    for cheat in ["spins next to the ranks", "borrows threads among ranks"] {
         let timed = timed_step(cheat);
         let is_seen = timed.detail.contains("other threads of the process ran for");
         assert!(timed.outcome == Outcome::Wrong && is_seen, "{cheat}: {timed:#?}");
     }
-    let twin = timed_step("sleeps beside the ranks");
+    let twin = timed_step("sleeps next to the ranks");
     assert!(twin.outcome == Outcome::Passed, "{twin:#?}");
 }
 

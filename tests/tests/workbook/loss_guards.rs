@@ -74,8 +74,8 @@ fn measured(attempt: &str, case: &str) -> (Challenge, Vec<String>) {
 fn times_next_to_spinning_threads_do_not_count() {
     let is_timed =
         |attempt: &str| measured(attempt, "bench/sizes").0.measurements.contains_key("loss.over_whole");
-    assert!(!is_timed("spins beside the chunks"));
-    assert!(is_timed("sleeps beside the chunks"));
+    assert!(!is_timed("spins next to the chunks"));
+    assert!(is_timed("sleeps next to the chunks"));
 }
 
 /// The run with all logits is the solution's: an attempt cannot make it large.

@@ -55,7 +55,7 @@ fn nothing_before_the_end(steps: &Steps, random: &mut Random) -> Verdict {
     parser.finish(&mut events).map_err(describe)?;
     let all: usize = events.iter().map(appended).sum();
     let is_late = all == length && before < length / 2;
-    Ok(is_late.then(|| format!("of {text:?} {before} of {length} bytes are handed out before its end")))
+    Ok(is_late.then(|| format!("of {text:?} {before} of {length} bytes are returned before its end")))
 }
 
 /// A random word.
