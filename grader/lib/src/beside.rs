@@ -8,7 +8,7 @@
 //! A thread at work is held up without any processor time, too: by one that moves it to the core of another, or takes
 //! its priority. So the cores, the niceness and the policy of each thread at work have to stay as they were.
 //!
-//! On a card, threads of the host hold up nothing but launches, and nothing is watched.
+//! On a GPU, threads of the host delay launches alone, so nothing is watched.
 //!
 //! Linux has a clock for the process and one for each thread (`clock_getcpuclockid(3)`), exact to the moment. They are
 //! read one after the other, and the order of the readings never counts a thread's own work as another's. On other
@@ -64,7 +64,8 @@ impl Beside {
         answer
     }
 
-    /// Why times are no comparison, if they are none; `timed` says what was timed, as in `the baseline was timed`.
+    /// The reason why the times cannot be compared, if there is one; `timed` names what was timed, as in `the baseline was
+    /// timed`.
     pub fn fault(&self, timed: &str) -> Option<String> {
         if self.is_moved {
             return Some(format!(
@@ -88,6 +89,12 @@ impl Beside {
     }
 }
 
+/// Waits until idle threads of pools sleep. They look for more work for some 30 us after each call. Linux updates the
+/// clock of a process for its other running threads only at ticks, so what runs when the clocks are read is inexact.
+pub(crate) fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}
+
 /// Runs a call that gives its time or fails, watched where something watches; `micros` converts its time.
 pub(crate) fn watch<T, E>(
     beside: Option<&mut Beside>,
@@ -95,7 +102,10 @@ pub(crate) fn watch<T, E>(
     micros: impl Fn(&T) -> f64,
 ) -> Result<T, E> {
     match beside {
-        Some(beside) => beside.watch(call, |answer| answer.as_ref().map_or(0.0, &micros)),
+        Some(beside) => {
+            settle();
+            beside.watch(call, |answer| answer.as_ref().map_or(0.0, &micros))
+        }
         None => call(),
     }
 }

@@ -55,6 +55,7 @@ pub mod rubric;
 mod score;
 mod screen;
 #[allow(clippy::print_stdout)] // the process that is stepped through answers on its own pipe
+mod source;
 mod step;
 mod step_under_test;
 pub mod stub;

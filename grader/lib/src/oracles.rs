@@ -18,7 +18,7 @@ use challenges::{given, graph, issues, loss, nf4};
 use reference::oracles;
 
 use crate::calls::{capped, replay_command};
-use crate::gather::Source;
+use crate::source::Source;
 use crate::rubric;
 use crate::unwound::caught;
 
@@ -209,7 +209,7 @@ impl Part {
         })
     }
 
-    /// What a counter counts calls of.
+    /// The name of the code whose calls a counter counts.
     fn counted(&self, counter: usize) -> &'static str {
         self.oracles.get(counter).map_or("the workbook's solution", |oracle| oracle.name)
     }

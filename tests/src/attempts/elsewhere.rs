@@ -19,21 +19,21 @@ use super::{Entry, fsdp, graph, last, loss};
 
 /// Attempts at B, with what they do at A.
 pub const BESIDE_RANKS: [Entry; 4] = [
-    Entry { name: "spins beside the ranks", hand_in: |all| all.fsdp(fsdp::honest()).nf4(spins()) },
+    Entry { name: "spins next to the ranks", hand_in: |all| all.fsdp(fsdp::honest()).nf4(spins()) },
     Entry { name: "borrows threads among ranks", hand_in: |all| all.fsdp(fsdp::honest()).nf4(borrows()) },
     Entry { name: "relies on the step before", hand_in: |all| all.fsdp(fsdp::honest()).nf4(relies()) },
-    Entry { name: "sleeps beside the ranks", hand_in: |all| all.fsdp(fsdp::honest()).nf4(sleeps()) },
+    Entry { name: "sleeps next to the ranks", hand_in: |all| all.fsdp(fsdp::honest()).nf4(sleeps()) },
 ];
 
 /// Attempts at C.
 pub const BESIDE_PLANS: [Entry; 3] = [
     Entry {
-        name: "spins beside the plans",
+        name: "spins next to the plans",
         hand_in: |all| all.graph(graph::with_captures(|_, _| begin_spinning())),
     },
     Entry { name: "asks for the plan that is measured", hand_in: |all| all.graph(graph::asks()) },
     Entry {
-        name: "sleeps beside the plans",
+        name: "sleeps next to the plans",
         hand_in: |all| all.graph(graph::with_captures(|_, _| begin_sleeping())),
     },
 ];
@@ -41,7 +41,7 @@ pub const BESIDE_PLANS: [Entry; 3] = [
 /// Attempts at E.
 pub const BESIDE_CHUNKS: [Entry; 4] = [
     Entry {
-        name: "spins beside the chunks",
+        name: "spins next to the chunks",
         hand_in: |all| {
             all.loss(loss::with_rows(|problem| {
                 begin_spinning();
@@ -52,7 +52,7 @@ pub const BESIDE_CHUNKS: [Entry; 4] = [
     Entry { name: "wastes memory with all rows", hand_in: |all| all.loss(loss::wastes()) },
     Entry { name: "asks for the chunks that are measured", hand_in: |all| all.loss(loss::asks()) },
     Entry {
-        name: "sleeps beside the chunks",
+        name: "sleeps next to the chunks",
         hand_in: |all| {
             all.loss(loss::with_rows(|problem| {
                 begin_sleeping();

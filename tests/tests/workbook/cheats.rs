@@ -154,7 +154,7 @@ fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
     }
 }
 
-/// What a check says whose step called the solution.
+/// The words of a check whose step called the solution.
 const ASKED: &str = "the workbook's solution";
 
 #[test]

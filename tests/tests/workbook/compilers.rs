@@ -77,10 +77,10 @@ fn is_measured(attempt: &str, case: &str, number: &str) -> bool {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn plans_timed_beside_a_spinning_thread_are_no_measurement() {
+fn times_next_to_spinning_threads_do_not_count() {
     let is_timed = |attempt: &str| is_measured(attempt, "bench/step", "graph.over_op_by_op");
-    assert!(!is_timed("spins beside the plans"));
-    assert!(is_timed("sleeps beside the plans"));
+    assert!(!is_timed("spins next to the plans"));
+    assert!(is_timed("sleeps next to the plans"));
 }
 
 #[test]

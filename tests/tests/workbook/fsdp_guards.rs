@@ -121,7 +121,7 @@ fn a_dequantiser_is_tried_at_the_sizes_of_the_timed_step() {
     assert_eq!((number(honest, "own"), number(honest, "apart")), (1.0, 0.0));
 }
 
-/// What came of the timed step.
+/// The check of the timed step.
 fn timed_step(attempt: &str) -> Check {
     let case = ["bench", "B", "--quick", "--case", "times-a-step", "--samples", "2", "--json"];
     let card = own(OWN, attempt, &case).card();
@@ -131,17 +131,16 @@ fn timed_step(attempt: &str) -> Check {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn threads_beside_ranks_are_seen() {
-    for cheat in ["spins beside the ranks", "borrows threads among ranks"] {
+fn threads_next_to_ranks_are_seen() {
+    for cheat in ["spins next to the ranks", "borrows threads among ranks"] {
         let timed = timed_step(cheat);
         let is_seen = timed.detail.contains("other threads of the process ran for");
         assert!(timed.outcome == Outcome::Wrong && is_seen, "{cheat}: {timed:#?}");
     }
-    let twin = timed_step("sleeps beside the ranks");
+    let twin = timed_step("sleeps next to the ranks");
     assert!(twin.outcome == Outcome::Passed, "{twin:#?}");
 }
 
-/// The same weights are dequantised in every step.
 #[test]
 fn answers_of_the_step_before_are_spoilt() {
     let timed = timed_step("relies on the step before");

@@ -61,7 +61,7 @@ fn means_of_chunk_means_train_to_other_losses() {
     assert_eq!(fact(&card, "llama_1B_training_loss_matches"), Truth::Unmet, "{:#?}", loss(&card).rows);
 }
 
-/// What a case measures of an attempt, and the guards that tripped.
+/// The challenge as a case measures it, and the guards that tripped.
 fn measured(attempt: &str, case: &str) -> (Challenge, Vec<String>) {
     let case = ["bench", "E", "--quick", "--case", case, "--samples", "2", "--json", "--seed", "0x1"];
     let card = own(OWN, attempt, &case).card();
@@ -71,11 +71,11 @@ fn measured(attempt: &str, case: &str) -> (Challenge, Vec<String>) {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn chunks_timed_beside_a_spinning_thread_are_no_measurement() {
+fn times_next_to_spinning_threads_do_not_count() {
     let is_timed =
         |attempt: &str| measured(attempt, "bench/sizes").0.measurements.contains_key("loss.over_whole");
-    assert!(!is_timed("spins beside the chunks"));
-    assert!(is_timed("sleeps beside the chunks"));
+    assert!(!is_timed("spins next to the chunks"));
+    assert!(is_timed("sleeps next to the chunks"));
 }
 
 /// The run with all logits is the solution's: an attempt cannot make it large.

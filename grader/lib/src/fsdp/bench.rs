@@ -6,8 +6,8 @@
 //! every step, and an output may still hold the answer of the step before. So some elements of each output, which are
 //! drawn, are made NaN before each call of either dequantiser.
 //!
-//! Both steps have one thread a rank. On Linux no other thread of the process may run while they are timed: one that runs
-//! beside the three passes slows them down, and one that runs beside the attempt makes it faster by more than its pass.
+//! Both steps have one thread a rank. On Linux no other thread of the process may run while they are timed: such a thread
+//! slows the three passes down, or does work of the attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,8 +100,8 @@ fn report(child: &mut Child, seen: &All) -> Result<(), String> {
     ] {
         child.measured(&format!("fsdp.dequantizer.{name}"), number(value, unit));
     }
-    let all = seen.narrower.iter().map(|(_, seen)| seen).chain([&seen.wide]);
-    if let Some(reason) = all.filter_map(|seen| seen.helped.clone()).next() {
+    let mut all = seen.narrower.iter().map(|(_, seen)| seen).chain([&seen.wide]);
+    if let Some(reason) = all.find_map(|seen| seen.helped.clone()) {
         return Err(reason);
     }
     if *apart <= LOSSES_APART {
@@ -119,7 +119,7 @@ struct Seen {
     baseline: Vec<f64>,
     apart: f64,
     uses: Uses,
-    /// Why the times are no comparison, if they are none.
+    /// The reason why the times cannot be compared, if there is one.
     helped: Option<String>,
 }
 
@@ -178,7 +178,7 @@ struct OfRank {
     helped: Option<String>,
 }
 
-/// What all ranks do at the same time.
+/// A rank's part in what all ranks do at the same time.
 struct Together<'a> {
     rank: usize,
     meet: &'a dyn Fn() -> Result<(), String>,
@@ -194,7 +194,8 @@ impl Together<'_> {
         Ok((self.rank == 0).then(|| [(); 2].map(|()| Beside::of(lock().iter().copied()))))
     }
 
-    /// Runs a step between two meetings of all ranks, so that a watch sees the whole step of every rank.
+    /// Runs a step between meetings of all ranks, so that a watch sees the whole step of every rank. While the first rank
+    /// reads the clocks, the others wait at a meeting: what does not run has exact clocks.
     fn step<T>(
         &self,
         watch: Option<&mut Beside>,
@@ -202,6 +203,7 @@ impl Together<'_> {
     ) -> Result<T, String> {
         (self.meet)()?;
         let whole = || {
+            (self.meet)()?;
             let tick = Tick::now();
             let answer = run()?;
             (self.meet)()?;
@@ -275,8 +277,8 @@ impl Timed<'_> {
             }
         }
         let timed = ["the steps of the attempt were timed", "the steps with three passes were timed"];
-        let watches = watches.into_iter().flatten().zip(timed);
-        of_rank.helped = watches.filter_map(|(watch, timed)| watch.fault(timed)).next();
+        let mut watches = watches.into_iter().flatten().zip(timed);
+        of_rank.helped = watches.find_map(|(watch, timed)| watch.fault(timed));
         Ok(of_rank)
     }
 

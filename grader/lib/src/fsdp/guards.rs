@@ -51,7 +51,7 @@ fn packed(shape: [usize; 2]) -> Parameter {
 fn replicated(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
     let name = |random: &mut Random| format!("model.layers.{}.mlp.up_proj.weight", random.below(80));
     let large = |random: &mut Random| {
-        let shape = [64 * (32 + random.below(193)), 512 * (1 + random.below(8))];
+        let shape = [64 * (64 + random.below(161)), 512 * (4 + random.below(5))];
         Parameter { name: name(random), ..packed(shape) }
     };
     let large: Vec<Parameter> = (0..4).map(|_| large(random)).collect();

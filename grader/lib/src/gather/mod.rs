@@ -39,32 +39,11 @@ pub use gathered::Gathered;
 pub(crate) use parent::gather;
 pub(crate) use team::Launch;
 
+pub(crate) use crate::source::Source;
 pub(crate) use crate::unwound::{Unwound, caught};
 
 /// The hidden first argument that makes a program work as a child.
 pub(crate) const CHILD_FLAG: &str = "--gather";
-
-/// The attempt that a child works on: the one compiled into its program, or the workbook's solution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Source {
-    /// What the program's own `main` handed in.
-    Own,
-    /// The workbook's solution.
-    Solution,
-}
-
-impl Source {
-    /// Whether a step that asked the workbook's solution so often did its own work: the solution itself may.
-    pub fn own_work(self, asked: u64) -> Result<(), String> {
-        match (self, asked) {
-            (Self::Solution, _) | (_, 0) => Ok(()),
-            (Self::Own, n) => {
-                Err(format!("expected the step's own work, found {n} calls of the workbook's solution"))
-            }
-        }
-    }
-}
 
 /// How much is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

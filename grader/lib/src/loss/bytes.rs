@@ -124,7 +124,7 @@ pub(super) fn run(child: &mut Child, processor: Processor, attempt: &dyn Chunked
 }
 
 /// All rows at once, and as many as fit in a quarter of that. All rows are computed by the solution, whose problem is
-/// `plain`: an attempt that wastes memory where it has all rows would save as much as it wastes.
+/// `plain`: memory that an attempt wasted there would count as memory that its chunks save.
 fn both(case: &Case, plain: &Case, on: Trial<'_>) -> Result<[Counted; 2], String> {
     let Trial { attempt, device } = on;
     let whole = counted(plain, Trial { attempt: &Solution, device }, plain.counts.len())?;

@@ -315,7 +315,7 @@ impl Squares {
 /// What shows that a rank leaves others out of a sum or a norm, on fresh numbers.
 pub(in crate::fsdp) fn left_out(attempt: &dyn Fsdp, random: &mut Random) -> Result<Option<String>, String> {
     for ranks in [2, 3 + random.below(3)] {
-        let shape = [ranks + 1 + random.below(12), 2 + random.below(6)];
+        let shape = [2 * ranks + random.below(12), 3 + random.below(6)];
         let placement = Solution.place(&trained(shape), ranks);
         if let Some(message) = sum_on_every_rank(attempt, &placement.parts[0], &shape, random)? {
             return Ok(Some(format!("a sum: {message}")));

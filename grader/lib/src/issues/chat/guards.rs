@@ -55,10 +55,10 @@ fn nothing_before_the_end(steps: &Steps, random: &mut Random) -> Verdict {
     parser.finish(&mut events).map_err(describe)?;
     let all: usize = events.iter().map(appended).sum();
     let is_late = all == length && before < length / 2;
-    Ok(is_late.then(|| format!("of {text:?} {before} of {length} bytes are handed out before its end")))
+    Ok(is_late.then(|| format!("of {text:?} {before} of {length} bytes are returned before its end")))
 }
 
-/// A word that nobody knows.
+/// A random word.
 fn word(random: &mut Random) -> String {
     (0..3 + random.below(6)).map(|_| char::from(b'a' + random.below(26) as u8)).collect()
 }
