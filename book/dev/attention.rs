@@ -1,18 +1,29 @@
 //! The figures of attention: what each back end claims, and what masks leave of scores and blocks.
 
-use challenges::issues::attention::{BACK_ENDS, Problem, Rules, Sizes};
-use grader::figure::StepKind;
-use grader::figure::attention::{Mask, claims, masks as drawn};
-use grader::figure::parts::{Run, parts};
+use challenges::issues::attention::{self, BACK_ENDS, Feature, Problem, Rules, Sizes};
+use figures::StepKind;
+use figures::attention::{BackEnd, Claim, Mask, claims, masks as drawn};
+use figures::parts::{Run, parts};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// Every feature of every back end.
 pub fn features() -> Drawn {
-    let svg = claims("What each back end has", &BACK_ENDS);
+    let features = Feature::ALL.map(|feature| feature.to_string());
+    let back_ends = BACK_ENDS.map(|back_end| BackEnd {
+        name: back_end.name.into(),
+        claims: Feature::ALL.map(|feature| claim(&back_end, feature)).to_vec(),
+        is_special: !back_end.of.is_empty(),
+    });
+    let svg = claims("What each back end has", &features, &back_ends);
     let caption = "The features of the four back ends, in the order in which they are asked. A request goes to the first that \
                    has everything it wants and is meant for it.";
     ("attention-features", caption, svg)
+}
+
+/// Returns what a back end claims of a feature.
+pub fn claim(back_end: &attention::BackEnd, feature: Feature) -> Claim {
+    Claim::of(back_end.has.contains(&feature), back_end.of.contains(&feature))
 }
 
 /// Tokens of a drawn mask, and of the side of a block: a machine's block has 128.

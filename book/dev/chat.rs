@@ -6,10 +6,10 @@ use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{
     Chat, ChatTemplate, Conversation, Layout, Rendered, Solution, Steps, json_text,
 };
-use grader::figure::prompt::{self as figure, Arrival, Out, Piece, Role};
+use figures::prompt::{self as figure, Arrival, Out, Piece, Role};
 use serde_json::{Value, json};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// The special tokens of the Hermes format, and what each is for.
 const SPECIAL: [(&str, Role); 6] = [

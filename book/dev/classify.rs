@@ -1,8 +1,8 @@
 //! The figure of challenge D's classifier: what it answers as it learns, from a file of kept answers.
 
-use grader::figure::confusion::{CAPTION, Look, confusions};
+use figures::confusion::{CAPTION, Look, confusions};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// The squares of a kept run: a line for each look, its steps and then its counts, row by row.
 pub(crate) fn learning(kept: &str) -> Result<Drawn, String> {

@@ -11,20 +11,18 @@ use std::path::Path;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, Options, compile};
-use grader::figure::curves::{Held, Runs, Truth, losses};
-use grader::figure::graph::{Side, draw, shown};
-use grader::figure::lives::lives;
-use grader::figure::memory::{Buffer, Memory, staircase};
+use figures::curves::{Held, Runs, Truth, losses};
+use figures::graph::{Side, draw, shown};
+use figures::lives::lives;
+use figures::memory::{Buffer, Memory, staircase};
 use reference::graph::{Builder, Dtype, Graph, Op, Symbol, Tape, Tensor};
 use reference::llama::train::{Recipe, step_graph};
 use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
+use crate::figure::Drawn;
 use crate::{Error, Fault, attention, chat, classify, gguf, ranks, results, vision};
-
-/// A figure's name, its caption, and its SVG.
-pub(crate) type Drawn = (&'static str, &'static str, String);
 
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";
@@ -113,7 +111,7 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
 fn of_loss(root: &Path) -> Result<Vec<Drawn>, String> {
     let reports = results::read(&root.join("src/results"))?;
     let card = reports.iter().find(|report| report.name == CARD);
-    let known = card.and_then(|report| results::challenge(report, "loss")).map(grader::figure::all);
+    let known = card.and_then(|report| results::challenge(report, "loss")).map(figures::all);
     let known = known.unwrap_or_default();
     let one = |(name, called)| {
         let figure = known.iter().find(|figure| figure.name == called)?;

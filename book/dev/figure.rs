@@ -9,6 +9,9 @@ use std::path::Path;
 use crate::html::{escape, unescape};
 use crate::maths::one_line;
 
+/// A computed figure: its name, its caption, and its SVG.
+pub(crate) type Drawn = (&'static str, &'static str, String);
+
 /// The drawing `NAME.svg` as a figure with caption and alternative text.
 ///
 /// # Errors

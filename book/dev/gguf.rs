@@ -1,11 +1,11 @@
 //! The figure of challenge D's files: the map of one that the solution writes.
 
 use challenges::issues::gguf::{Architecture, Model, Solution, Source, TextModel, write};
-use grader::figure::file::{Kind, Part, map};
+use figures::file::{Kind, Part, map};
 use reference::checkpoint::gguf::{Gguf, Info, TensorType, Value};
 use reference::llama::{Config, Rope, Scaling};
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// Bytes before the first key: four letters, the version, and two counts.
 const HEADER: usize = 4 + 4 + 8 + 8;

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use grader::figure::number::bytes;
-use grader::figure::timing;
-use grader::scorecard::{Challenge, Measurement};
+use figures::number::bytes;
+use figures::timing;
+use scorecard::{Challenge, Measurement};
 
 use crate::figure::framed;
 use crate::html::escape;
@@ -84,14 +84,14 @@ pub(crate) fn numbers(report: &Report) -> impl Iterator<Item = (&String, &Measur
     report.card.challenges.iter().flat_map(|challenge| &challenge.measurements)
 }
 
-/// One figure of [`grader::figure`] for each report that has what it needs, named by its machine.
+/// One figure of [`figures`] for each report that has what it needs, named by its machine.
 pub fn plot(reports: &[Report], challenge: &str, name: &str) -> String {
     let plots: Vec<String> = reports.iter().filter_map(|report| plot_of(report, challenge, name)).collect();
     if plots.is_empty() { NOTHING.into() } else { plots.join("\n\n") }
 }
 
 fn plot_of(report: &Report, name: &str, figure: &str) -> Option<String> {
-    let all = grader::figure::all(challenge(report, name)?);
+    let all = figures::all(challenge(report, name)?);
     let one = all.into_iter().find(|one| one.name == figure)?;
     let machine = escape(&processor(&report.card.machine));
     Some(framed(&one.svg, &format!("<b>{}</b> ({machine}). {}", escape(&report.name), one.caption)))
@@ -185,7 +185,7 @@ mod tests {
 
     /// The fixture's scorecard, on a GPU where `gpu` names one.
     fn report(name: &str, gpu: Option<&str>) -> Report {
-        let mut card = grader::fixture::solved();
+        let mut card = ::tests::fixture::solved();
         card.machine.gpu = gpu.map(String::from);
         if gpu.is_some() {
             card.challenges[0].device = "cuda:0".into();

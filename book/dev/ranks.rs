@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use challenges::fsdp::forecast::{Forecast, Planned};
 use challenges::fsdp::{self, FSDP, Fsdp, Room, Store};
-use grader::figure::gantt::{Gantt, chart};
-use grader::figure::shares::{Bar, shares};
+use figures::gantt::{Gantt, chart};
+use figures::shares::{Bar, shares};
 use reference::graph::Dtype;
 use reference::graph::ranks::Mesh;
 use reference::llama::train::Recipe;
@@ -20,7 +20,7 @@ use reference::schedule::{
     Error, Held, Schedule, Shape, Stage, Times, Workload, check, one_f_one_b, zero_bubble,
 };
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 // ---- schedules
 
@@ -73,7 +73,7 @@ const MICRO_BATCHES: usize = 4;
 /// What a rank holds at its fullest, by the number of ranks.
 pub(crate) fn bytes() -> Result<Drawn, String> {
     let bars = forecasts()?.into_iter().zip(RANKS).map(|(forecast, ranks)| {
-        Bar::of(&if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") }, &forecast)
+        Bar::of(&if ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") }, &forecast.bytes)
     });
     let svg = shares("Bytes of a rank at its fullest", &bars.collect::<Vec<_>>());
     let caption = "Llama 3.1 8B in NF4 with double quantisation, an adapter of rank 64 beside all projections, four \

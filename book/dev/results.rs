@@ -8,7 +8,7 @@ use std::path::Path;
 
 use grader::About;
 use grader::rubric::Rubric;
-use grader::scorecard::{Basis, Challenge, Machine, Measurement, Outcome, Row, Scorecard, Truth};
+use scorecard::{Basis, Challenge, Machine, Measurement, Outcome, Row, Scorecard, Truth};
 
 use crate::figure::framed;
 use crate::html::escape;
@@ -63,7 +63,7 @@ fn version(card: &Scorecard) -> &'static str {
 
 /// The plots of a challenge, each with its caption.
 fn plots(challenge: &Challenge) -> Vec<(String, &'static str)> {
-    grader::figure::all(challenge).into_iter().map(|figure| (figure.svg, figure.caption)).collect()
+    figures::all(challenge).into_iter().map(|figure| (figure.svg, figure.caption)).collect()
 }
 
 /// The whole Evaluation page as Markdown with HTML blocks.

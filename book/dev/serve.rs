@@ -80,7 +80,7 @@ fn rebuild(root: &Path, shared: &Shared) {
 /// that they include.
 fn newest(root: &Path) -> (usize, Option<SystemTime>) {
     let mut times = Vec::new();
-    for folder in ["src", "theme", "../reference/src", "../kernels", "../challenges/src", "../grader/src"] {
+    for folder in ["src", "theme", "../reference/src", "../kernels", "../challenges/src", "../grader"] {
         collect(&root.join(folder), &mut times);
     }
     (times.len(), times.into_iter().max())

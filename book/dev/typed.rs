@@ -5,7 +5,7 @@
 //! `1.6x<!-- number nf4.speedup @zen-2-cores -->`. The typed digits have to be those of the report's number, rounded to
 //! as many places, in the typed unit.
 
-use grader::scorecard::Measurement;
+use scorecard::Measurement;
 
 use crate::Fault;
 use crate::markdown::{Piece, line_of, pieces};
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<String> {
-        let mut card = grader::fixture::solved();
+        let mut card = ::tests::fixture::solved();
         let m = |value, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
         card.challenges[0].measurements =
             [("nf4.a", m(1.628, "x")), ("nf4.b", m(4846.5, "us")), ("nf4.c", m(61_446_554.0, "B"))]

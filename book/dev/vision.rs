@@ -3,10 +3,10 @@
 use challenges::issues::vision::{
     Cut, Grid, Image, Normalization, Placeholders, Rule, Sample, Side, Size, Solution, Vision as _,
 };
-use grader::figure::vision::{Gridded, Kind, Token, batch as drawn, grids};
+use figures::vision::{Gridded, Kind, Token, batch as drawn, grids};
 use reference::loss::IGNORED;
 
-use crate::drawn::Drawn;
+use crate::figure::Drawn;
 
 /// The image that is drawn, in pixels, the rule for it, and how it is cut.
 const IMAGE: Size = Size { height: 97, width: 130 };

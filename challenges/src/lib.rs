@@ -18,5 +18,6 @@ pub mod loss;
 pub mod nf4;
 
 pub use chat::tool;
+pub use linked::solution_calls_of_this_thread;
 pub use runtime::engine as train;
 pub use runtime::{decode, weights};

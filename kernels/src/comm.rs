@@ -63,7 +63,7 @@ use sha2::{Digest, Sha256};
 pub use error::CommError;
 pub use sequence::Sequence;
 
-use crate::tile::Element;
+use crate::element::Element;
 
 /// A rank's membership in a group of ranks: the whole world, or some of it.
 ///

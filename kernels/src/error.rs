@@ -1,9 +1,10 @@
 //! Why a device refuses: names the program or buffer, what is there and what is needed.
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::comm::CommError;
-use crate::cuda::CudaError;
 
 /// Why a device refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub enum DeviceError {
     },
     /// As many peaks are counted at the same time as can be.
     Watermarks,
-    /// The GPU's driver or compiler refused.
-    Cuda(CudaError),
+    /// A GPU's driver or compiler refused.
+    Driver(Refusal),
     /// Communication between ranks has ended.
     Comm(CommError),
     /// A program wants more inputs than it was given.
@@ -138,6 +139,10 @@ pub enum DeviceError {
     },
 }
 
+/// An error of a device's driver or compiler, of that device's own type: what all devices share names none of them.
+#[derive(Clone, Debug)]
+pub struct Refusal(Arc<dyn Error + Send + Sync>);
+
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,7 +156,7 @@ impl fmt::Display for DeviceError {
                 write!(f, "buffer {tag} is in another device's memory, and was given to {device}")
             }
             Self::Watermarks => f.write_str("too many peaks of memory are counted already"),
-            Self::Cuda(error) => error.fmt(f),
+            Self::Driver(refusal) => refusal.fmt(f),
             Self::Comm(error) => error.fmt(f),
             Self::Inputs { program, needed, given } => {
                 write!(f, "program {program}: expected {needed} inputs, found {given}")
@@ -188,7 +193,7 @@ impl fmt::Display for DeviceError {
     }
 }
 
-impl std::error::Error for DeviceError {}
+impl Error for DeviceError {}
 
 impl From<CommError> for DeviceError {
     fn from(error: CommError) -> Self {
@@ -196,8 +201,29 @@ impl From<CommError> for DeviceError {
     }
 }
 
-impl From<CudaError> for DeviceError {
-    fn from(error: CudaError) -> Self {
-        Self::Cuda(error)
+impl Refusal {
+    /// Keeps a device's own error.
+    pub(crate) fn new(error: impl Error + Send + Sync + 'static) -> Self {
+        Self(Arc::new(error))
+    }
+
+    /// Returns the device's own error; `None` if it is of another type.
+    pub(crate) fn error<T: Error + 'static>(&self) -> Option<&T> {
+        self.0.downcast_ref()
     }
 }
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Two refusals are equal if they say the same.
+impl PartialEq for Refusal {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Refusal {}

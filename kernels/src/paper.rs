@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use crate::buffer::{Buffer, Tally};
 use crate::comm::{Collective, Comm, CommError, Destination, Issuer, Span, SpanMut, Ticket};
+use crate::cpu::{Cpu, executable_scratch};
 use crate::device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
 use crate::error::DeviceError;
 use crate::plan::{Choice, Plan, Product, Step};
-use crate::{Cpu, cpu::executable_scratch};
 
 /// Bytes that a rank sends, by the group of ranks that gets them.
 pub type Sent = BTreeMap<Vec<usize>, u64>;

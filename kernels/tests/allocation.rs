@@ -200,7 +200,7 @@ fn scatter() -> Step {
 fn call() -> Step {
     let (len, block_size, nested) = (64 * 256 * 3, 64, Some(256));
     let what = Dequantize { len, block_size, nested, element: Element::F16, part: 64 * 7..64 * 600 };
-    let inputs = (0..what.inputs()).map(|_| view(Memory::Input(1), &[1])).collect();
+    let inputs = what.inputs().iter().map(|_| view(Memory::Input(1), &[1])).collect();
     Step::Call { callee: 0, name: "call".into(), what, inputs, output: at(0, &[1]) }
 }
 

@@ -17,6 +17,8 @@ pub struct Calls(AtomicU64);
 pub static NF4: Calls = Calls::new();
 /// The search for the shortest pipeline schedule.
 pub static SHORTEST: Calls = Calls::new();
+/// Schedules that are known: `GPipe`, 1F1B, interleaved, zero bubble.
+pub static GENERATORS: Calls = Calls::new();
 /// The norm of a gradient on one rank.
 pub static NORMS: Calls = Calls::new();
 /// The definition of attention, and of which keys a query sees.

@@ -4,7 +4,7 @@
     python3 tests/peers/chat_python.py            # rewrites the kept files; needs transformers, tokenizers and jinja2
     python3 tests/peers/chat_python.py --check    # says which lines would change
 
-grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7);
+grader/lib/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7);
 texts with broken tokens (D.3) too, which follow the trait's words: no library has such a step.
 tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what they write or which error they raise.
 tests/tests/workbook/chat/spoken.jsonl: calls as the models' own documents write them and the project's templates do not.

@@ -1,6 +1,6 @@
 """Times bitsandbytes' own CPU entry points on the shapes of challenge A: the peer that the baseline stands for.
 
-    python3 tests/peers/nf4_cpu.py PATH/libbitsandbytes_cpu.so [THREADS] [--without-avx-512]
+    python3 tests/peers/nf4_cpu.py PATH/libbitsandbytes_cpu.so [THREADS] [--without-avx-512] [--keep]
 
 The library is the one inside the bitsandbytes wheel (0.50.x; unpack it, nothing else is needed). The calls go
 round over several matrices, and no page is touched for the first time inside a timed call. Prints the medians
@@ -11,11 +11,16 @@ own, is not in it. Run `cargo grader bench nf4 --attempt solution` beside it and
 The library has vector code for AVX-512 and scalar code for everything else. `--without-avx-512` has it take the
 scalar code on a machine with AVX-512, by the answers that it keeps about the processor (found with `nm`); beside it
 belongs `WARPBOOK_VECTOR=avx2 cargo grader bench nf4 --attempt solution`.
+
+`--keep` writes the times to `.warpbook/nf4-library.json`. The grader then shows the library's ratio next to the
+baseline's, on this machine and with the same vector instructions.
 """
 
 import array
 import ctypes
+import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -25,6 +30,7 @@ SHAPES = [(2048, 8192, "fp16"), (1024, 4096, "bf16"), (4096, 14336, "bf16"), (40
 CALLS = 24
 ROTATION = 256 << 20  # bytes of inputs and outputs that the calls go round over, as the grader does
 BLOCK, NESTED = 64, 256
+CASES = {"fp16": "f16", "bf16": "bf16"}  # as the grader names them
 
 
 def buffer(size):
@@ -76,21 +82,50 @@ def take_scalar_code(path):
             ctypes.c_ubyte.from_address(base + int(address.split()[0], 16)).value = is_asked
 
 
+def processor():
+    """The processor's name, as the grader reads it."""
+    with open("/proc/cpuinfo") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else ""
+
+
+def keep(library, is_vector, microseconds):
+    folder = pathlib.Path(__file__).resolve().parents[2] / ".warpbook"
+    folder.mkdir(exist_ok=True)
+    version = pathlib.Path(library).resolve().parent.parent.glob("bitsandbytes-*.dist-info")
+    names = [path.name.removesuffix(".dist-info").replace("-", " ") for path in version]
+    written = {
+        "library": names[0] if names else "bitsandbytes",
+        "processor": processor(),
+        "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())),
+        "avx512": is_vector,
+        "microseconds": microseconds,
+    }
+    path = folder / "nf4-library.json"
+    path.write_text(json.dumps(written, indent=1) + "\n")
+    print(f"written to {path}")
+
+
 def main():
     flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
     arguments = [argument for argument in sys.argv[1:] if argument not in flags]
-    if not arguments or flags not in ([], ["--without-avx-512"]):
+    if not arguments or not {*flags} <= {"--without-avx-512", "--keep"}:
         sys.exit(__doc__)
     if len(arguments) > 1:
         os.environ["OMP_NUM_THREADS"] = arguments[1]
     library = ctypes.CDLL(arguments[0])
-    if flags:
+    if "--without-avx-512" in flags:
         take_scalar_code(arguments[0])
-    print("AVX-512:", "used" if library.has_avx512f_cpu() else "not used")
+    is_vector = bool(library.has_avx512f_cpu())
+    print("AVX-512:", "used" if is_vector else "not used")
+    kept = {}
     print(f"{'shape':<20} {'8-bit':>8} {'4-bit':>8} {'both':>8}   ms, median of {CALLS}")
     for rows, columns, dtype in SHAPES:
         eight, four, both = measure(library, rows, columns, dtype)
         print(f"{rows} x {columns} {dtype:<6} {eight:8.3f} {four:8.3f} {both:8.3f}")
+        kept[f"{rows}x{columns}.{CASES[dtype]}"] = round(both * 1e3, 3)
+    if "--keep" in flags:
+        keep(arguments[0], is_vector, kept)
 
 
 if __name__ == "__main__":

@@ -290,7 +290,7 @@ impl Draw<'_> {
         let part = start..self.number(len);
         let element = [Element::F32, Element::F16, Element::Bf16][self.below(3)];
         let what = Dequantize { len, block_size, nested, element, part };
-        let inputs = (0..what.inputs()).map(|i| self.bytes(5 + i, false)).collect();
+        let inputs = (0..what.inputs().len()).map(|i| self.bytes(5 + i, false)).collect();
         Step::Call { callee: self.number(0), name: "call".into(), what, inputs, output: self.bytes(0, true) }
     }
 

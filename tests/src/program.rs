@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use grader::scorecard::{Check, Guard, Outcome, Scorecard};
+use scorecard::{Check, Guard, Outcome, Scorecard};
 
 use crate::attempts::VARIABLE;
 use crate::place;

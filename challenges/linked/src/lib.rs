@@ -14,6 +14,8 @@ mod calls;
 
 pub use calls::Calls;
 
+use std::cell::Cell;
+
 /// A solution: its steps, and the text that they were compiled from.
 pub struct Linked<T: ?Sized + 'static> {
     /// What they do.
@@ -32,6 +34,21 @@ macro_rules! linked {
             safe fn $name() -> $what;
         }
     };
+}
+
+thread_local! {
+    /// The calls that this thread made to solutions.
+    static OF_THIS_THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Calls of the present thread so far to any step of any solution.
+pub fn solution_calls_of_this_thread() -> u64 {
+    OF_THIS_THREAD.get()
+}
+
+/// Counts a call of the present thread to a solution.
+pub fn count_for_this_thread() {
+    OF_THIS_THREAD.set(OF_THIS_THREAD.get() + 1);
 }
 
 /// Defines a challenge's `Solution`, which forwards to what is linked, and its `Counted`, which counts the calls of the
@@ -65,6 +82,7 @@ macro_rules! counted {
         impl<T: $challenge> $challenge for Counted<T> {
             $(fn $step(&self $(, $name: $type)*) $(-> $answer)? {
                 CALLS.count();
+                $crate::count_for_this_thread();
                 self.0.$step($($name),*)
             })*
         }

@@ -25,6 +25,7 @@ pub mod constrain;
 mod decoder;
 mod export;
 pub mod files;
+mod four_bits;
 pub mod generate;
 mod gguf_tokenizer;
 pub mod markers;

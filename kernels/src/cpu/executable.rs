@@ -16,16 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::attention::{self, AttentionCall, Gradients, MapMemory, Programs, Rows, map_size};
+use super::callee::{HostCallee, Inputs};
 use super::engine::{Binding, Launch, Pass};
 use super::narrow::{Cast, Wide, widened};
 use super::product::{Matrices, is_packed, ready};
 use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
-use crate::callee::{Dequantize, HostCallee, Inputs, MOST_INPUTS};
+use crate::callee::Callee;
 use crate::comm::{Comm, Destination, Ticket};
 use crate::device::{Counts, Executable, Links, Memories, Watch};
 use crate::error::DeviceError;
-use crate::plan::{Attention, AttentionGrad, Memory, Plan, Product, Step, View, prepare_together};
+use crate::plan::{
+    Attention, AttentionGrad, Dequantize, MOST_INPUTS, Memory, Plan, Product, Step, View, prepare_together,
+};
 use crate::tile::{Element, Program, Schedule};
 
 /// The most bytes of a row's values that a thread keeps for a later phase of a pass: 1 GiB.
@@ -321,7 +324,7 @@ impl<'a> Ready<'a> {
             Step::Call { callee, name, .. } => {
                 let (number, given) = (*callee, links.callees.len());
                 let missing = || DeviceError::Callee { name: name.clone(), number, given };
-                let callee: &'a dyn crate::Callee = *links.callees.get(number).ok_or_else(missing)?;
+                let callee: &'a dyn Callee = *links.callees.get(number).ok_or_else(missing)?;
                 let (name, callee_name) = (name.clone(), callee.name().to_owned());
                 let none = || DeviceError::Form { name, callee: callee_name, needed: "in Rust" };
                 Self::Call { host: callee.host().ok_or_else(none)?, checked: [0; MOST_INPUTS] }
@@ -500,14 +503,14 @@ impl Run<'_> {
         output: &View,
     ) -> Result<(), String> {
         let mut bytes: [&[u8]; MOST_INPUTS] = [&[]; MOST_INPUTS];
-        for (number, (to, view)) in bytes.iter_mut().zip(inputs).enumerate() {
+        for ((to, view), part) in bytes.iter_mut().zip(inputs).zip(what.inputs()) {
             // SAFETY: the caller's.
-            *to = &unsafe { self.bytes(view) }[..what.input_bytes(number)];
+            *to = &unsafe { self.bytes(view) }[..what.input_bytes(*part)];
         }
         // SAFETY: the caller's.
         let output = &mut unsafe { self.bytes_mut(output) }[..what.output_bytes()];
         let weight = Inputs::of(what, &bytes[..inputs.len()]).ok_or("its parts are not aligned to f32")?;
-        for (weight, first) in what.weights(&weight).into_iter().flatten() {
+        for (weight, first) in weight.pieces(what).into_iter().flatten() {
             if !is_known {
                 host.check(&weight)?;
             }

@@ -5,6 +5,7 @@
 
 mod amx;
 mod attention;
+mod callee;
 mod device;
 mod engine;
 mod executable;
@@ -29,6 +30,7 @@ use rayon::prelude::*;
 
 use crate::buffer::Tally;
 
+pub use callee::{HostCallee, Quantized, Scales};
 pub(crate) use executable::executable_scratch;
 pub use executable::{MOST_KEPT_BYTES, pass_scratch};
 pub use host::{Host, host};

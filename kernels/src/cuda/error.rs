@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::compile::CompileError;
 use super::library;
+use crate::error::{DeviceError, Refusal};
 
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,5 +137,11 @@ impl std::error::Error for CudaError {}
 impl From<CompileError> for CudaError {
     fn from(error: CompileError) -> Self {
         Self::Compile(error)
+    }
+}
+
+impl From<CudaError> for DeviceError {
+    fn from(error: CudaError) -> Self {
+        Self::Driver(Refusal::new(error))
     }
 }

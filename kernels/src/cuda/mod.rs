@@ -10,6 +10,7 @@
 //! order       streams, events, captured graphs
 //! condition   clocks, temperature, throttling, other processes
 //! blas        products of matrices by cuBLASLt
+//! callee      what a plan's call runs here
 //! device      the same seam as the CPU's
 //! plan        plans: their kernels as text, their launches, what goes wrong in a lane
 //! driver      the driver's calls, each checked; error: what it refused
@@ -26,6 +27,7 @@
 #![allow(unsafe_code)] // foreign functions: each block says why its call is sound
 
 mod blas;
+mod callee;
 mod compile;
 pub mod condition;
 mod device;
@@ -41,6 +43,7 @@ mod probe;
 mod texts;
 mod watermark;
 
+pub use callee::{CardCallee, CardDequantizer, CardWeight};
 pub use compile::{CompileError, Compiled, Source, Target, cache_folder, compile};
 pub use device::output_defines;
 pub use error::CudaError;

@@ -16,7 +16,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Plan, View, lanes_of};
+use super::check::lanes_of;
+use super::{Plan, View};
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program};
 

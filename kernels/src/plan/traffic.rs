@@ -30,7 +30,7 @@ impl Step {
             Step::Start(start) => start.bytes(),
             Step::Wait { .. } => (0, 0),
             Step::Call { what, .. } => {
-                (sum((0..what.inputs()).map(|input| what.input_bytes(input))), what.output_bytes())
+                (sum(what.inputs().iter().map(|part| what.input_bytes(*part))), what.output_bytes())
             }
         };
         (read as u64, written as u64)

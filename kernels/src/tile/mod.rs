@@ -19,25 +19,11 @@ mod schedule;
 
 use std::fmt;
 
+pub use crate::element::Element;
 pub(crate) use schedule::{Schedule, Scheduled, Slot, phases};
 
 /// The number of an operation whose value is used.
 pub type Value = usize;
-
-/// A number type in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// One byte, read as a whole number.
-    U8,
-    /// IEEE half precision.
-    F16,
-    /// bfloat16.
-    Bf16,
-    /// Single precision.
-    F32,
-    /// A whole number.
-    I32,
-}
 
 /// Which element of an input or output belongs to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,22 +182,6 @@ pub struct Program {
     pub ops: Vec<Op>,
     /// What goes to memory, once everything is computed.
     pub stores: Vec<Store>,
-}
-
-impl Element {
-    /// Size in bytes.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::U8 => 1,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 => 4,
-        }
-    }
-
-    /// Whether it is a whole number.
-    pub fn is_whole(self) -> bool {
-        matches!(self, Self::U8 | Self::I32)
-    }
 }
 
 impl Index {
@@ -440,18 +410,6 @@ impl fmt::Display for Op {
 /// A variant's name as the text has it.
 fn lower(name: impl fmt::Debug) -> String {
     format!("{name:?}").to_lowercase()
-}
-
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::U8 => "u8",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-            Self::I32 => "i32",
-        })
-    }
 }
 
 impl fmt::Display for Index {

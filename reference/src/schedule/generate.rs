@@ -13,6 +13,7 @@
 
 use super::buffer::Buffered;
 use super::{Error, Kind, Operation, Placement, Schedule, Shape, Workload};
+use crate::oracles;
 
 /// Makes a schedule for a shape and a workload.
 pub type Generator = fn(Shape, &Workload) -> Result<Schedule, Error>;
@@ -25,6 +26,7 @@ pub const GENERATORS: [(&str, Generator); 4] =
 ///
 /// Fails where [`Workload::check`] does.
 pub fn gpipe(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    oracles::GENERATORS.count();
     workload.check(shape)?;
     let line = |rank| {
         let mut line = Line::new(shape, workload, rank);
@@ -44,6 +46,7 @@ pub fn gpipe(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
 ///
 /// Fails where [`Workload::check`] does, and if there are several chunks.
 pub fn one_f_one_b(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    oracles::GENERATORS.count();
     workload.check(shape)?;
     one_chunk(shape)?;
     let line = |rank| {
@@ -61,6 +64,7 @@ pub fn one_f_one_b(shape: Shape, workload: &Workload) -> Result<Schedule, Error>
 /// Fails where [`Workload::check`] does, and if there are fewer than two chunks, another placement than looped, or
 /// micro-batches that do not fill the groups.
 pub fn interleaved(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    oracles::GENERATORS.count();
     workload.check(shape)?;
     if shape.chunks() < 2 || shape.placement() != Placement::Looped {
         let found = format!("{} with placement {}", shape.chunks(), shape.placement().word());
@@ -86,6 +90,7 @@ pub fn interleaved(shape: Shape, workload: &Workload) -> Result<Schedule, Error>
 ///
 /// Fails where [`Workload::check`] does, and if there are several chunks.
 pub fn zero_bubble(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    oracles::GENERATORS.count();
     workload.check(shape)?;
     one_chunk(shape)?;
     let line = |rank| {

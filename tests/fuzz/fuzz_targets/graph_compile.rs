@@ -15,12 +15,12 @@ use libfuzzer_sys::fuzz_target;
 use reference::graph::Graph;
 
 #[allow(dead_code)]
-#[path = "../../../grader/src/graph/trial/cost.rs"]
+#[path = "../../../grader/lib/src/graph/trial/cost.rs"]
 mod cost;
 #[allow(dead_code)]
-#[path = "../../../grader/src/random.rs"]
+#[path = "../../../grader/lib/src/random.rs"]
 mod random;
-#[path = "../../../grader/src/graph/trial/sizes.rs"]
+#[path = "../../../grader/lib/src/graph/trial/sizes.rs"]
 mod sizes;
 
 fuzz_target!(|text: &str| {

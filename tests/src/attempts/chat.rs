@@ -140,7 +140,7 @@ impl Chat for Mine {
 
 /// Writes its own results where a number is asked for.
 pub(super) fn forging() -> impl Chat {
-    Mine { float: |_| super::forgers::forge(), ..HONEST }
+    Mine { float: |_| super::forge::forge(), ..HONEST }
 }
 
 /// Ends the process at a token that only a guard has.

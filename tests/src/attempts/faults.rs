@@ -111,7 +111,7 @@ fn print_results() {
 
 /// Writes nonsense into every connection that this process has, then waits to be believed.
 fn spoil_pipe() {
-    super::forgers::say("this is no message\n");
+    super::forge::say("this is no message\n");
     endless();
 }
 

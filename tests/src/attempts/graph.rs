@@ -74,6 +74,7 @@ enum Slip {
     FoldsSigns,
     Panics,
     Hole,
+    AsksWhereMeasured,
 }
 
 /// The solution, but for what happens to a capture, whether it compiles on the side, and a slip.
@@ -95,13 +96,23 @@ pub fn with_buckets(buckets: Vec<i64>) -> impl Compile {
     Cheat { buckets: Some(buckets), ..HONEST }
 }
 
+/// Asks the solution for graphs as large as those that are measured.
+pub(super) fn asks() -> impl Compile {
+    slips(Slip::AsksWhereMeasured)
+}
+
 const fn captures(spoil: fn(&mut Capture, &Values<f32>)) -> Cheat {
     Cheat { spoil, ..HONEST }
 }
 
+/// Honest, with what happens at every capture.
+pub(super) fn with_captures(begin: fn(&mut Capture, &Values<f32>)) -> impl Compile {
+    captures(begin)
+}
+
 /// Writes its own results at every capture.
 pub(super) fn forging() -> impl Compile {
-    captures(|_, _| super::forgers::forge())
+    captures(|_, _| super::forge::forge())
 }
 
 /// Ends the process at a program that only a guard has.
@@ -173,6 +184,9 @@ impl Compile for Cheat {
             Some(Slip::OneStream) => Solution.prune(&with_one_stream(graph)?),
             Some(Slip::OneCollective) => Solution.prune(&with_collectives_merged(&Solution.prune(graph)?)?),
             Some(Slip::FoldsSigns) => Solution.prune(&with_signs_folded(graph)?),
+            Some(Slip::AsksWhereMeasured) if graph.nodes().len() > 200 => {
+                challenges::graph::Solution.prune(graph)
+            }
             _ => Solution.prune(graph),
         }
     }

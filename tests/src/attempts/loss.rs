@@ -1,6 +1,7 @@
 //! Attempts at challenge E that cheat, each in one way, some that slip, each in one step, and an honest twin.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled};
 use reference::graph::{Binary, Builder, Compare, Dtype, Error, Graph, Id, Op, Tensor};
@@ -96,7 +97,11 @@ enum Slip {
     Stacked,
     Reversed,
     Rest,
+    WastesWithAllRows,
+    AsksWhereMeasured,
 }
+
+static WASTE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// The solution, but for the rows of the loss, what becomes of a chunk's graph, and a slip.
 struct Cheat {
@@ -116,15 +121,26 @@ pub(super) fn with_rows(rows: fn(&Problem) -> Result<Loss, Error>) -> impl Chunk
     Cheat { rows, ..HONEST }
 }
 
-/// Writes its own results where a chunk's graph is asked for.
-pub(super) fn forging() -> impl Chunked {
-    Cheat { rows: |_| super::forgers::forge(), ..HONEST }
+/// Runs all rows at once whatever it is asked for, where the bytes are counted, and takes a gigabyte more where all rows
+/// are what it is asked for.
+pub(super) fn wastes() -> impl Chunked {
+    slips(Slip::WastesWithAllRows)
 }
 
-/// Ends the process at a vocabulary that only a guard has.
+/// Asks the solution for vocabularies as large as those that are measured.
+pub(super) fn asks() -> impl Chunked {
+    slips(Slip::AsksWhereMeasured)
+}
+
+/// Writes its own results where a chunk's graph is asked for.
+pub(super) fn forging() -> impl Chunked {
+    Cheat { rows: |_| super::forge::forge(), ..HONEST }
+}
+
+/// Ends the process at vocabularies that only a guard has.
 pub(super) fn leaving() -> impl Chunked {
     let leave = |problem: &Problem| {
-        if problem.vocab == 16_384 {
+        if (12_288..20_480).contains(&problem.vocab) {
             std::process::exit(0);
         }
         Ok(problem.loss.clone())
@@ -366,6 +382,11 @@ impl Chunked for Cheat {
         match self.slip {
             Some(Slip::OneChunk) => Solution.cut(counts, counts.len()),
             Some(Slip::EveryRow) => Solution.cut(&vec![true; counts.len()], size),
+            Some(Slip::WastesWithAllRows) if counts.len() == 1024 => {
+                let waste = if size < counts.len() { 0 } else { 1 << 30 };
+                *WASTE.lock().expect("no call panics") = vec![0; waste];
+                Solution.cut(counts, counts.len())
+            }
             _ => Solution.cut(counts, size),
         }
     }
@@ -395,7 +416,11 @@ impl Chunked for Cheat {
         if self.is(Slip::FrozenBias) {
             problem.trains.bias = true;
         }
-        let mut graph = Solution.backward(&problem)?;
+        let mut graph = if self.is(Slip::AsksWhereMeasured) && problem.vocab >= 32_768 {
+            challenges::loss::Solution.backward(&problem)?
+        } else {
+            Solution.backward(&problem)?
+        };
         (self.spoil)(&mut graph);
         if self.is(Slip::Reversed) {
             reverse(&mut graph);

@@ -12,7 +12,9 @@ mod chat_second;
 mod cheats;
 mod classify;
 pub mod cuda;
+mod elsewhere;
 mod faults;
+mod forge;
 mod forgers;
 mod fsdp;
 mod gates;
@@ -37,6 +39,7 @@ pub use callers::{NF4_CALLERS, OWN_WORKERS, PART_CALLERS};
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use classify::{CLASS_SLIPS, CLASSIFIERS};
+pub use elsewhere::{BESIDE_CHUNKS, BESIDE_PLANS, BESIDE_RANKS, MOVERS};
 pub use faults::{BEATS, FAULTS, HEARTBEAT, beat};
 pub use forgers::{FORGERS, LEAVERS};
 pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
@@ -86,6 +89,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&SHARDERS)
         .chain(&SHARD_SLIPS)
         .chain(&BESIDE)
+        .chain(&BESIDE_RANKS)
+        .chain(&BESIDE_PLANS)
+        .chain(&BESIDE_CHUNKS)
+        .chain(&MOVERS)
         .chain(&CHATTERS)
         .chain(&CHAT_SLIPS)
         .chain(&ATTENDERS)

@@ -9,7 +9,7 @@ use challenges::issues::attention::{
     Attend, BACK_ENDS, BackEnd, Feature, Part, Request, Rules, Sizes, Solution, Way,
 };
 use compiler::compile::{Level, compile};
-use grader::figure::attention::{Claim, Left};
+use figures::attention::{Claim, Left};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, interpret, programs};
 
@@ -188,7 +188,7 @@ fn tiles_need_no_memory_for_scores() {
 fn a_claim_of_a_figure_is_that_of_the_back_end() {
     for back_end in &BACK_ENDS {
         for feature in Feature::ALL {
-            let claim = Claim::of(back_end, feature);
+            let claim = book::attention::claim(back_end, feature);
             assert_eq!(claim != Claim::Lacks, back_end.has.contains(&feature), "{} {feature}", back_end.name);
             assert_eq!(
                 claim == Claim::MeantFor,

@@ -27,9 +27,11 @@ fn both_sides_of_the_wall_list_the_parts_of_a_weight_alike() {
         for len in [0, 1, 2, 63, 64, 65, 8191, 64 * 256, 64 * 256 + 1, 1 << 30] {
             let what = Dequantize::whole(len, block_size, nested, Element::F16);
             let parts: Vec<_> = Layout { len, block_size, nested }.parts().collect();
-            assert_eq!(parts.len(), what.inputs(), "{what:?}");
-            for (input, part) in parts.iter().enumerate() {
-                assert_eq!((part.part as usize, part.bytes()), (input, what.input_bytes(input)), "{what:?}");
+            assert_eq!(parts.len(), what.inputs().len(), "{what:?}");
+            for (position, (part, own)) in parts.iter().zip(what.inputs()).enumerate() {
+                assert_eq!((part.part as usize, *own as usize), (position, position), "{what:?}");
+                assert_eq!(format!("{:?}", part.part), format!("{own:?}"), "{what:?}");
+                assert_eq!(part.bytes(), what.input_bytes(*own), "{what:?}");
                 assert_eq!(part.shape().iter().product::<usize>(), part.len, "{part:?}");
             }
         }
@@ -78,18 +80,17 @@ fn wanted(weight: &Quantized, element: Element, part: Range<usize>) -> Dequantiz
 /// One call, of whose parts some are donated, and whose result is the last memory that is.
 fn plan(what: Dequantize, donated: &[Part]) -> Plan {
     let is_donated = |input: &usize| donated.iter().any(|part| *part as usize == *input);
-    let (lent, mut given): (Vec<usize>, Vec<usize>) =
-        (0..what.inputs()).partition(|input| !is_donated(input));
-    given.extend([what.inputs()]);
-    let bytes =
-        |input: &usize| if *input == what.inputs() { what.output_bytes() } else { what.input_bytes(*input) };
+    let (parts, result) = (what.inputs(), what.inputs().len());
+    let (lent, mut given): (Vec<usize>, Vec<usize>) = (0..result).partition(|input| !is_donated(input));
+    given.extend([result]);
+    let bytes = |input: &usize| parts.get(*input).map_or(what.output_bytes(), |part| what.input_bytes(*part));
     let view = |input: usize| {
         let place = |memories: &[usize]| memories.iter().position(|one| *one == input);
         let memory =
             place(&lent).map_or_else(|| place(&given).map(Memory::InOut), |at| Some(Memory::Input(at)));
         View { memory: memory.expect("one or the other"), bytes: bytes(&input), offset: 0, strides: vec![1] }
     };
-    let (inputs, output) = ((0..what.inputs()).map(view).collect(), view(what.inputs()));
+    let (inputs, output) = ((0..result).map(view).collect(), view(result));
     Plan {
         name: "call".into(),
         arena_bytes: 0,

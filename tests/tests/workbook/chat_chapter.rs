@@ -128,7 +128,7 @@ fn tokens_of_the_small_vocabulary_cover_a_text_in_order() {
 
 /// Whether Python's `repr` of a float is this text, by what the checks of D.1 keep of it.
 fn python_wrote(value: f64, text: &str) -> bool {
-    let kept = include_str!("../../../grader/src/issues/chat/python.json");
+    let kept = include_str!("../../../grader/lib/src/issues/chat/python.json");
     let kept: Value = serde_json::from_str(kept).expect("JSON");
     let mut rows =
         kept["floats"].as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();

@@ -1,6 +1,6 @@
 //! Contract of tool calling: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::{Challenge, Outcome, Row, Scorecard};
+use scorecard::{Challenge, Outcome, Row, Scorecard};
 use tests::program::{own, tripped};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");

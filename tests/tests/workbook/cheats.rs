@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use grader::scorecard::{Check, Outcome, Scorecard};
 use kernels::Vector;
-use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
+use scorecard::{Check, Outcome, Scorecard};
+use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, MOVERS, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -154,6 +154,9 @@ fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
     }
 }
 
+/// What a check says whose step called the solution.
+const ASKED: &str = "the workbook's solution";
+
 #[test]
 fn the_workbooks_solution_is_nobodys_attempt() {
     let parts = (2..7).map(|cheat| ("issues", cheat));
@@ -162,7 +165,7 @@ fn the_workbooks_solution_is_nobodys_attempt() {
         let ran = own(OWN, cheat, &["test", challenge, "--json", "--seed", "0x1"]);
         let card = ran.card();
         let named = card.challenges.iter().find(|named| named.name == challenge).expect("was asked for");
-        let asked = |detail: &str| detail.contains("calls of the workbook's solution");
+        let asked = |detail: &str| detail.contains(ASKED);
         let message =
             named.checks.iter().filter(|check| check.outcome == Outcome::Wrong && asked(&check.detail));
         let (message, all) = (message.count(), named.checks.len()); // one or two checks ask nothing of the step itself
@@ -184,7 +187,7 @@ fn the_workbooks_solution_is_nobodys_attempt() {
 
 /// The first check that passed although it should not have.
 fn unasked(checks: &[Check]) -> Option<&Check> {
-    checks.iter().find(|check| !check.detail.contains("calls of the workbook's solution"))
+    checks.iter().find(|check| !check.detail.contains(ASKED))
 }
 
 /// The attempts that reach the linked solution: every check of the step is wrong, and the guard trips.
@@ -283,6 +286,21 @@ fn an_honest_twin_is_timed_without_a_guard_tripping() {
         assert_eq!(card.guards.len(), 3, "{twin}: all guards of the timed runs looked");
         assert_eq!(ran.code, 0, "{twin}: exit code");
     }
+}
+
+/// Threads that are moved to one core are held up without any work of another thread.
+#[test]
+#[cfg(target_os = "linux")]
+fn moved_threads_are_seen() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return; // they are on one core anyway
+    }
+    let [cheat, twin] = MOVERS.map(|entry| {
+        let card = own(OWN, entry.name, &BENCH).card();
+        (tripped(&card).contains(&HELD_UP[0]), card.guards)
+    });
+    assert!(cheat.0, "{:#?}", cheat.1);
+    assert!(twin.1.iter().all(|guard| !guard.tripped), "{:#?}", twin.1);
 }
 
 #[test]

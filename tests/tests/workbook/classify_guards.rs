@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use grader::scorecard::{Challenge, Outcome, Row, Scorecard, Truth};
+use scorecard::{Challenge, Outcome, Row, Scorecard, Truth};
 use tests::program::{own, tripped};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use grader::courses::{Origin, solutions};
-use grader::scorecard::{Outcome, Scorecard};
 use grader::stub;
 use kernels::Vector;
 use kernels::cpu::VECTOR_VARIABLE;
+use scorecard::{Outcome, Scorecard};
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::place::{program, workbook};

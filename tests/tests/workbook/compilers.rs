@@ -1,6 +1,6 @@
 //! Contract of challenge C: every guard is tripped by a cheat of its kind, and by no honest compiler.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Outcome, Scorecard, Truth};
 use tests::attempts::COMPILERS;
 use tests::program::{own, tripped};
 
@@ -66,6 +66,28 @@ fn an_honest_compiler_trips_no_guard_and_passes_every_check() {
     assert!(tripped(&card).is_empty(), "{:#?}", card.guards);
     let open: Vec<_> = graph(&card).checks.iter().filter(|check| check.outcome != Outcome::Passed).collect();
     assert!(open.is_empty() && ran.code == 0, "{open:#?}");
+}
+
+/// Whether an attempt's run of a case gives a number.
+fn is_measured(attempt: &str, case: &str, number: &str) -> bool {
+    let case = ["bench", "graph", "--quick", "--case", case, "--samples", "2", "--json", "--seed", "0x1"];
+    let card = own(OWN, attempt, &case).card();
+    graph(&card).measurements.contains_key(number)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn plans_timed_beside_a_spinning_thread_are_no_measurement() {
+    let is_timed = |attempt: &str| is_measured(attempt, "bench/step", "graph.over_op_by_op");
+    assert!(!is_timed("spins beside the plans"));
+    assert!(is_timed("sleeps beside the plans"));
+}
+
+#[test]
+fn plans_of_the_solution_are_no_measurement() {
+    let is_counted = |attempt: &str| is_measured(attempt, "watch/lengths", "graph.lengths_right");
+    assert!(!is_counted("asks for the plan that is measured"));
+    assert!(is_counted("an honest compiler"));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use grader::scorecard::{Challenge, Check, Outcome, Row, Scorecard, Truth};
 use grader::stub;
+use scorecard::{Challenge, Check, Outcome, Row, Scorecard, Truth};
 use serde_json::Value;
 use tests::compiled;
 use tests::place::{self, workbook};

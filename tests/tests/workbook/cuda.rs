@@ -4,10 +4,10 @@
 
 use challenges::nf4::cuda::{Attempt, Build};
 use grader::ptx::{ARCHITECTURES, every_text, texts};
-use grader::scorecard::{Outcome, Scorecard, Truth};
 use grader::stub::{self, Language};
 use kernels::cuda::{CompileError, Gpu, KEPT, PRELUDE, Source, Target, compile};
 use reference::nf4::OutputDtype;
+use scorecard::{Outcome, Scorecard, Truth};
 use tests::attempts::cuda::{CUDA_CHEATS, CUDA_FAULTS, CUDA_IDLE, CUDA_MISTAKES, CUDA_TWINS, Kernels};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 

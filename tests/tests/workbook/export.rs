@@ -236,9 +236,9 @@ fn a_folder_in_nf4_is_decoded() {
     }
 }
 
-/// An adapter that was trained in 4 bits, merged into weights of 16 or 32.
+/// An adapter that was trained in 4 bits, merged into weights of 16 or 32 bits, or run next to them.
 #[test]
-fn a_merge_of_a_4_bit_adapter_warns() {
+fn a_4_bit_adapter_on_other_weights_warns() {
     let example = Example::new(TRAINER);
     let folder = example.path("");
     let warning =
@@ -252,6 +252,13 @@ fn a_merge_of_a_4_bit_adapter_warns() {
                 let ran = export(&folder, &[&["model", "--adapter", &adapter], more].concat());
                 assert_eq!(ran.code, 0, "{}", ran.stderr);
                 assert_eq!(ran.stderr.contains(warning), is_warned, "{made}, {setting}: {}", ran.stderr);
+            }
+            for (more, is_other) in [(&[][..], true), (&["--load-in-4bit"], false)] {
+                let generate =
+                    ["generate", "model", "--adapter", &adapter, "--prompt", "a", "--max-new-tokens", "1"];
+                let ran = run(Path::new(TRAINER), &folder, &[&generate[..], more].concat());
+                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                assert_eq!(ran.stderr.contains(warning), is_warned && is_other, "{more:?}: {}", ran.stderr);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use grader::scorecard::{Check, Outcome};
+use scorecard::{Check, Outcome};
 use tests::attempts::{FAULTS, VARIABLE};
 use tests::program::{checks, finish, own, unpassed};
 

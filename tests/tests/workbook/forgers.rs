@@ -1,6 +1,6 @@
 //! Contract: results that an attempt writes itself win nothing, nor does leaving while somebody looks.
 
-use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use tests::attempts::{FORGERS, LEAVERS};
 use tests::program::{own, tripped};
 

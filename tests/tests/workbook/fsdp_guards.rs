@@ -1,19 +1,20 @@
 //! Contract of challenge B: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use tests::attempts::SHARDERS;
 use tests::program::{own, tripped};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
 /// A cheat, and the guard that sees it.
-const CAUGHT: [(&str, &str); 8] = [
+const CAUGHT: [(&str, &str); 9] = [
     ("holds everything on every rank", "everything on every rank"),
     ("leaves everything to rank 0", "everything on every rank"),
     ("gathers in wide numbers", "more than shards on the wire"),
     ("takes its own gradient for the sum", "ranks left out"),
     ("takes its own norm for everyone's", "ranks left out"),
     ("searches for its schedule", "an oracle called inside a step"),
+    ("takes the better schedule", "an oracle called inside a step"),
     ("searches for some shapes only", "an oracle called inside a step"),
     ("takes its own norm from the reference", "an oracle called inside a step"),
 ];
@@ -118,6 +119,41 @@ fn a_dequantiser_is_tried_at_the_sizes_of_the_timed_step() {
     assert_eq!((number(cheat, "own"), number(cheat, "wrong_sizes")), (0.0, 3.0));
     let honest = "an honest sharder with its dequantiser";
     assert_eq!((number(honest, "own"), number(honest, "apart")), (1.0, 0.0));
+}
+
+/// What came of the timed step.
+fn timed_step(attempt: &str) -> Check {
+    let case = ["bench", "B", "--quick", "--case", "times-a-step", "--samples", "2", "--json"];
+    let card = own(OWN, attempt, &case).card();
+    let timed = fsdp(&card).checks.iter().find(|check| check.name == "B/times-a-step");
+    timed.unwrap_or_else(|| panic!("{attempt}: {:#?}", fsdp(&card).checks)).clone()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn threads_beside_ranks_are_seen() {
+    for cheat in ["spins beside the ranks", "borrows threads among ranks"] {
+        let timed = timed_step(cheat);
+        let is_seen = timed.detail.contains("other threads of the process ran for");
+        assert!(timed.outcome == Outcome::Wrong && is_seen, "{cheat}: {timed:#?}");
+    }
+    let twin = timed_step("sleeps beside the ranks");
+    assert!(twin.outcome == Outcome::Passed, "{twin:#?}");
+}
+
+/// The same weights are dequantised in every step.
+#[test]
+fn answers_of_the_step_before_are_spoilt() {
+    let timed = timed_step("relies on the step before");
+    assert!(timed.outcome == Outcome::Passed, "no window is left as it was: {timed:#?}");
+}
+
+#[test]
+fn schedules_of_two_rules_are_own_work() {
+    let ran = own(OWN, "simulates its own schedules", &["test", "B.8", "--json", "--seed", "0x1"]);
+    let card = ran.card();
+    let open: Vec<_> = fsdp(&card).checks.iter().filter(|check| check.outcome != Outcome::Passed).collect();
+    assert!(open.is_empty() && tripped(&card).is_empty() && ran.code == 0, "{open:#?}");
 }
 
 /// Which dequantiser is faster depends on the machine: that row may be anything.

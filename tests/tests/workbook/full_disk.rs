@@ -34,6 +34,13 @@ fn is_reported(program: &str, folder: &Path, arguments: &[&str]) -> Ran {
     ran
 }
 
+const GRAPH: &str = r#"graph "twice" (T in 1..=64) {
+  %0 = input "x" : f32[T, 8]
+  %1 = add %0 %0 : f32[T, 8]
+  return "y" %1
+}
+"#;
+
 const MESSAGES: &str = r#"[{"role": "user", "content": "a"}]"#;
 
 #[test]
@@ -83,6 +90,9 @@ fn grader_verbs_report_a_full_disk() {
     let folder = TempDir::new().expect("a folder");
     let card = folder.path().join("card.json");
     let card = card.to_str().expect("a path of plain letters");
+    let graph = folder.path().join("graph.txt");
+    fs::write(&graph, GRAPH).expect("it can be written");
+    let graph = graph.to_str().expect("a path of plain letters");
     let solution = ["--attempt", "solution"];
     let test = [&["test", "nf4", "--case", "A.1"][..], &solution].concat();
     let made = finish(&mut command(GRADER, workbook(), &[&test[..], &["--json", "-o", card]].concat()));
@@ -103,6 +113,10 @@ fn grader_verbs_report_a_full_disk() {
         &test,
         &[&test[..], &["--json"]].concat(),
         &["replay", "nf4:A.1/one-byte", "--attempt", "solution"],
+        &["score", "nf4", "--case", "A.1", "--attempt", "solution"],
+        &["bench", "nf4", "--quick", "--case", "1024x4096", "--attempt", "solution"],
+        &["graph", graph, "--attempt", "solution"],
+        &["watch", "nf4"],
     ] {
         is_reported(GRADER, workbook(), arguments);
     }

@@ -6,10 +6,10 @@
 
 use std::fs;
 
-use grader::fixture;
 use grader::report::text::Options;
 use grader::report::{html, markdown, text};
-use grader::scorecard::Scorecard;
+use scorecard::Scorecard;
+use tests::fixture;
 
 /// Compares with the kept file, or writes it where `UPDATE=1` asks for that.
 pub fn looks_like(name: &str, got: &str) {
@@ -87,7 +87,7 @@ fn the_html_scorecard_looks_as_kept() {
 fn the_figures_look_as_kept() {
     let (nf4, graph) = (&fixture::solved().challenges[0], &fixture::compiled().challenges[2]);
     let (fsdp, loss) = (&fixture::on_ranks().challenges[1], &fixture::chunked().challenges[4]);
-    for figure in [nf4, fsdp, graph, loss].into_iter().flat_map(grader::figure::all) {
+    for figure in [nf4, fsdp, graph, loss].into_iter().flat_map(figures::all) {
         looks_like(&format!("{}.svg", figure.name), &figure.svg);
     }
 }

@@ -1,6 +1,6 @@
 //! Contract of challenge E: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use scorecard::{Challenge, Outcome, Scorecard, Truth};
 use tests::attempts::CHUNKERS;
 use tests::program::{own, tripped};
 
@@ -59,6 +59,42 @@ fn means_of_chunk_means_train_to_other_losses() {
         own(OWN, "takes the mean of chunk means", &["score", "loss", "--quick", "--json", "--seed", "0x3"]);
     let card = ran.card();
     assert_eq!(fact(&card, "llama_1B_training_loss_matches"), Truth::Unmet, "{:#?}", loss(&card).rows);
+}
+
+/// What a case measures of an attempt, and the guards that tripped.
+fn measured(attempt: &str, case: &str) -> (Challenge, Vec<String>) {
+    let case = ["bench", "E", "--quick", "--case", case, "--samples", "2", "--json", "--seed", "0x1"];
+    let card = own(OWN, attempt, &case).card();
+    let tripped = tripped(&card).into_iter().map(str::to_owned).collect();
+    (loss(&card).clone(), tripped)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn chunks_timed_beside_a_spinning_thread_are_no_measurement() {
+    let is_timed =
+        |attempt: &str| measured(attempt, "bench/sizes").0.measurements.contains_key("loss.over_whole");
+    assert!(!is_timed("spins beside the chunks"));
+    assert!(is_timed("sleeps beside the chunks"));
+}
+
+/// The run with all logits is the solution's: an attempt cannot make it large.
+#[test]
+fn memory_wasted_with_all_rows_wins_nothing() {
+    let share = |attempt: &str| {
+        let (loss, _) = measured(attempt, "watch/bytes");
+        let of = |name: &str| loss.measurements[&format!("loss.bytes.{name}")].value;
+        of("chunked") / of("whole")
+    };
+    let (by_cheat, by_honest) = (share("wastes memory with all rows"), share("an honest chunker"));
+    assert!(by_cheat > 0.5 && by_honest <= 0.5, "{by_cheat} and {by_honest} of the bytes");
+}
+
+#[test]
+fn chunks_of_the_solution_are_no_measurement() {
+    let (loss, tripped) = measured("asks for the chunks that are measured", "watch/bytes");
+    assert!(!loss.measurements.contains_key("loss.bytes.chunked"), "{:#?}", loss.measurements.keys());
+    assert_eq!(tripped, ["an oracle called inside a step"]);
 }
 
 /// A slip, the check that sees it, and what that says.

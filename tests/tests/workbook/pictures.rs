@@ -7,24 +7,24 @@ use std::path::PathBuf;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
-use grader::figure::confusion::{Look, confusions};
-use grader::figure::curves::Runs;
-use grader::figure::file::{Kind, Part, lines, map};
-use grader::figure::gantt::{self, Gantt, chart};
-use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
-use grader::figure::layers::{Item, lay};
-use grader::figure::memory::{Memory, rectangles};
-use grader::figure::overlap::{Overlap, Way, steps};
-use grader::figure::prompt::{self, Arrival, Out, Piece, Role};
-use grader::figure::shares::{Bar, shares};
-use grader::figure::{Law, Pass, Rect, Scale, Share};
-use grader::fixture;
-use grader::scorecard::{Challenge, Measurement};
+use figures::confusion::{Look, confusions};
+use figures::curves::Runs;
+use figures::file::{Kind, Part, lines, map};
+use figures::gantt::{self, Gantt, chart};
+use figures::graph::{Drawing, one_each, placed, shown, sources};
+use figures::layers::{Item, lay};
+use figures::memory::{Memory, rectangles};
+use figures::overlap::{Overlap, Way, steps};
+use figures::prompt::{self, Arrival, Out, Piece, Role};
+use figures::shares::{Bar, shares};
+use figures::{Figure, Law, Pass, Rect, Scale, Share, timing};
 use proptest::prelude::*;
 use reference::graph::{Graph, Id};
 use reference::schedule::{
     Held, Schedule, Shape, Span, Stage, Timeline, Times, Workload, check, one_f_one_b, zero_bubble,
 };
+use scorecard::{Challenge, Measurement};
+use tests::fixture;
 use tests::graphs;
 use tests::one_graph::CPU;
 use tests::svg::Svg;
@@ -43,7 +43,7 @@ fn figures() -> Vec<(String, String)> {
         fixture::chunked(),
         fixture::on_ranks(),
     ];
-    let reports = cards.iter().flat_map(|card| &card.challenges).flat_map(grader::figure::all);
+    let reports = cards.iter().flat_map(|card| &card.challenges).flat_map(figures::all);
     let own = book.into_iter().map(|(name, svg)| (name.to_owned(), svg));
     own.chain(reports.map(|figure| (figure.name.to_owned(), figure.svg))).collect()
 }
@@ -98,7 +98,7 @@ fn the_arena_that_is_drawn_is_that_of_the_table() {
     };
     let figures = ::book::drawn::figures(&::book::root()).unwrap_or_else(|error| panic!("{error}"));
     let (_, svg) = figures.into_iter().find(|(name, _)| *name == "graph-memory").expect("it is drawn");
-    for bytes in [last("-O2"), last("-O1, no flex")].map(grader::figure::number::bytes) {
+    for bytes in [last("-O2"), last("-O1, no flex")].map(figures::number::bytes) {
         assert!(svg.contains(&bytes), "{bytes} is not in {}", svg.lines().nth(2).unwrap_or_default());
     }
 }
@@ -192,7 +192,7 @@ fn broken_triples_give_no_figure() {
         ("more than can be drawn", |it| it.samples = vec![0.0; 300_003]),
     ];
     let drawn = |challenge: &Challenge| -> Vec<&str> {
-        grader::figure::all(challenge).into_iter().map(|figure| figure.name).collect()
+        figures::all(challenge).into_iter().map(|figure| figure.name).collect()
     };
     assert_eq!(drawn(&on_ranks()), ["ranks", "gantt", "overlap"]);
     for (what, slip) in slips {
@@ -251,14 +251,14 @@ fn the_schedules_that_are_drawn_have_the_bubbles_of_the_chapter() {
 #[test]
 fn the_bytes_that_are_drawn_are_those_of_the_forecast() {
     let forecasts = ::book::ranks::forecasts().unwrap_or_else(|what| panic!("{what}"));
-    let bars: Vec<Bar> = forecasts.iter().map(|forecast| Bar::of("some ranks", forecast)).collect();
+    let bars: Vec<Bar> = forecasts.iter().map(|forecast| Bar::of("some ranks", &forecast.bytes)).collect();
     for (bar, forecast) in bars.iter().zip(&forecasts) {
         let scratch = forecast.bytes.get("scratch").copied().unwrap_or(0);
         assert!((bar.total() - (forecast.total() - scratch) as f64).abs() < 0.5);
         assert!((bar.bytes(Share::Weights) - forecast.bytes["weights"] as f64).abs() < 0.5);
     }
     let svg = shares("Bytes", &bars).expect("they are drawn");
-    assert!(bars.iter().all(|bar| svg.contains(&grader::figure::number::bytes(bar.total()))));
+    assert!(bars.iter().all(|bar| svg.contains(&figures::number::bytes(bar.total()))));
     let shard = |bar: &Bar| bar.bytes(Share::Weights) + bar.bytes(Share::Trained);
     assert!((0.99..1.01).contains(&(8.0 * shard(&bars[3]) / shard(&bars[0]))), "an eighth on each of eight");
     assert!(bars[0].bytes(Share::Activations) <= bars[3].bytes(Share::Activations));
@@ -550,4 +550,54 @@ fn the_kept_losses_are_those_of_the_golden_run() {
             assert!((kept - now[step]).abs() <= NEAR, "step {step}: kept {kept}, now {}", now[step]);
         }
     }
+}
+
+fn nf4() -> Challenge {
+    fixture::solved().challenges.remove(0)
+}
+
+#[test]
+fn every_figure_names_its_cases() {
+    let challenge = nf4();
+    assert_eq!(figures::all(&challenge).len(), 3);
+    for Figure { name, svg, .. } in figures::all(&challenge) {
+        assert!(svg.contains("<title>") && svg.contains("<desc>") && svg.contains(r#"role="img""#), "{name}");
+        assert!(svg.contains("4096 \u{d7} 14336 bf16"), "{name}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+    }
+}
+
+#[test]
+fn unmeasured_challenge_has_no_figure() {
+    let mut challenge = nf4();
+    challenge.measurements.clear();
+    assert!(figures::all(&challenge).is_empty());
+}
+
+#[test]
+fn hostile_measurements_stay_out_of_figures() {
+    let mut challenge = nf4();
+    for (i, value) in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300, 1e-300].into_iter().enumerate() {
+        for family in ["speedup", "baseline", "attempt", "bound"] {
+            let bad = Measurement {
+                value,
+                unit: "<x>".into(),
+                interval: Some([value, 2.0]),
+                samples: vec![value; 3],
+            };
+            challenge.measurements.insert(format!("nf4.{family}.<script>{i}"), bad);
+        }
+    }
+    for Figure { svg, .. } in figures::all(&challenge) {
+        assert!(!svg.contains("NaN") && !svg.contains("<script") && !svg.contains("inf"));
+    }
+}
+
+#[test]
+fn fixture_has_five_cases_and_five_counts() {
+    let card = fixture::solved();
+    let timings = timing::timings(&card.challenges[0]);
+    assert_eq!(timings.len(), 5);
+    assert!(timings.iter().all(|t| t.speedup.is_some() && t.bound.is_some() && t.rate.is_some()));
+    assert_eq!(timing::counts(&card.challenges[0]).len(), 5);
 }

@@ -1,6 +1,6 @@
 //! Contract: a planted bug is called by its name, and a report reads like a good compiler error.
 
-use grader::scorecard::{Check, Outcome, Scorecard};
+use scorecard::{Check, Outcome, Scorecard};
 use tests::attempts::PLANTED;
 use tests::program::{checks, own};
 

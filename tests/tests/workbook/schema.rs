@@ -1,18 +1,18 @@
 //! The scorecard's JSON against the schema that is kept for programs outside.
 
-use grader::fixture;
-use grader::scorecard::Scorecard;
+use scorecard::Scorecard;
+use tests::fixture;
 
 /// `UPDATE=1` writes the kept schema again.
 #[test]
 fn the_kept_schema_is_that_of_the_types() {
-    let path = tests::place::workbook().join("grader/schema.json");
-    let schema = serde_json::to_string_pretty(&grader::schema()).expect("a schema is JSON") + "\n";
+    let path = tests::place::workbook().join("grader/scorecard/schema.json");
+    let schema = serde_json::to_string_pretty(&scorecard::schema()).expect("a schema is JSON") + "\n";
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &schema).expect("the schema can be written");
     }
-    let kept = std::fs::read_to_string(&path).expect("grader/schema.json").replace("\r\n", "\n");
-    assert_eq!(kept, schema, "the types changed: UPDATE=1 writes grader/schema.json again");
+    let kept = std::fs::read_to_string(&path).expect("grader/scorecard/schema.json").replace("\r\n", "\n");
+    assert_eq!(kept, schema, "the types changed: UPDATE=1 writes grader/scorecard/schema.json again");
 }
 
 #[test]

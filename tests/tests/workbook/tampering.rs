@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use grader::fixture;
-use grader::scorecard::{Outcome, Scorecard, Truth};
-use grader::{About, Finding, Verified, verified_fixture, verify};
+use grader::{About, Finding, Verified, verify};
+use scorecard::{Outcome, Scorecard, Truth};
 use serde_json::{Value, json};
+use tests::fixture;
 use tests::program::{Ran, own, run};
+use tests::whole_report;
 
 /// Runs the grader: `own` with nothing to hand in.
 fn grader(arguments: &[&str]) -> Ran {
@@ -61,7 +62,7 @@ fn an_edited_report_does_not_verify() {
             }
         }
     };
-    let [cpu, card] = [false, true].map(|on_a_card| json_of(&verified_fixture::whole(on_a_card)));
+    let [cpu, card] = [false, true].map(|on_a_card| json_of(&whole_report::whole(on_a_card)));
     assert_eq!((verified(&cpu), verified(&card)), (Verified::default(), Verified::default()));
     tried(&cpu, edits());
     tried(&cpu, edits_of_a_cpu());
@@ -73,7 +74,7 @@ fn an_edited_report_does_not_verify() {
 #[test]
 fn an_attempt_past_the_bound_trips_the_guard_again() {
     for on_a_card in [false, true] {
-        let mut card = json_of(&verified_fixture::whole(on_a_card));
+        let mut card = json_of(&whole_report::whole(on_a_card));
         scale_all(number(&mut card, &format!("nf4.attempt.{CASE}")), 0.01);
         let found = verified(&card).findings;
         let bound = found.iter().find(|finding| finding.what.ends_with("past the physical bound"));
@@ -384,7 +385,7 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
 /// An exercise's report: its hash is another one, and everything else holds.
 #[test]
 fn an_exercise_verifies_with_a_hash_of_its_own() {
-    let mut card = json_of(&verified_fixture::whole(false));
+    let mut card = json_of(&whole_report::whole(false));
     card["attempt"] = "exercise".into();
     for challenge in list(&mut card, "challenges") {
         if challenge["attempted"] == true {
@@ -401,7 +402,7 @@ fn an_exercise_verifies_with_a_hash_of_its_own() {
 /// The book keeps reports of earlier versions: they contradict this version, not themselves.
 #[test]
 fn a_report_of_another_version_is_told_from_a_contradiction() {
-    let mut card = json_of(&verified_fixture::whole(false));
+    let mut card = json_of(&whole_report::whole(false));
     card["guards"].as_array_mut().expect("guards").remove(2);
     nf4(&mut card)["code"] = "ab".repeat(32).into();
     let found = verified(&card).findings;
@@ -414,7 +415,7 @@ fn a_report_of_another_version_is_told_from_a_contradiction() {
 fn a_hostile_file_is_refused_in_a_moment() {
     let folder = tempfile::tempdir().expect("a folder for reports");
     let path = folder.path().join("card.json");
-    let whole = json_of(&verified_fixture::whole(false));
+    let whole = json_of(&whole_report::whole(false));
     let edited = |edit: &dyn Fn(&mut Value)| {
         let mut card = whole.clone();
         edit(&mut card);
@@ -482,7 +483,7 @@ fn what_is_no_regular_file_is_not_read() {
 
 #[test]
 fn the_most_samples_are_verified_in_time() {
-    let mut card = json_of(&verified_fixture::whole(false));
+    let mut card = json_of(&whole_report::whole(false));
     for challenge in list(&mut card, "challenges") {
         for (_, number) in challenge["measurements"].as_object_mut().expect("numbers") {
             let first = number["samples"].get(0).cloned();
@@ -505,8 +506,8 @@ fn a_strangers_report_prints_nothing_but_text() {
     let [path, html, md] = ["card.json", "card.html", "card.md"].map(|name| folder.path().join(name));
     let [path, html, md] = [&path, &html, &md].map(|path| path.to_str().expect("a plain path"));
     let cards = [
-        verified_fixture::whole(false),
-        verified_fixture::whole(true),
+        whole_report::whole(false),
+        whole_report::whole(true),
         fixture::half_done(),
         fixture::untouched(),
         fixture::compiled(),
@@ -664,7 +665,7 @@ fn progress_is_no_more_than_can_be() {
 
 #[test]
 fn checks_are_told_by_their_outcomes() {
-    let card = verified_fixture::whole(false);
+    let card = whole_report::whole(false);
     let checks = card.challenges.iter().flat_map(|challenge| &challenge.checks);
     assert!(checks.clone().count() > 300 && checks.clone().all(|check| check.outcome == Outcome::Passed));
 }

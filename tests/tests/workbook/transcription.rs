@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use grader::rubric::{Fact, Facts, RUBRICS, Rubric, possible};
-use grader::scorecard::Truth;
+use scorecard::Truth;
 
 type Answers<'a> = BTreeMap<&'a str, bool>;
 

@@ -1,6 +1,9 @@
 //! The architecture, held: which room may use what, where `unsafe` may stand, what no file may say.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod circles;
+mod imports;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,7 +40,7 @@ fn dependencies(room: &str) -> BTreeSet<String> {
     used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 15] = [
     "reference",
     "kernels",
     "linked",
@@ -47,6 +50,8 @@ const ROOMS: [&str; 13] = [
     "challenges",
     "solutions",
     "trainer",
+    "scorecard",
+    "figures",
     "grading",
     "grader",
     "tests",
@@ -137,7 +142,6 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "nix",
         "notify",
         "process-wrap",
-        "schemars",
         "serde",
         "serde_json",
         "sha2",
@@ -146,8 +150,30 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "windows-sys",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
-    may_use("grading", &["challenges", "compiler", "reference", "kernels"], &all);
-    calls_no_library_of_features("grader/src/");
+    let rooms = ["challenges", "compiler", "reference", "kernels", "scorecard", "figures"];
+    may_use("grading", &rooms, &all);
+    calls_no_library_of_features("grader/lib/src/");
+}
+
+/// A picture needs a scorecard and no grader.
+#[test]
+fn figures_know_scorecards_and_no_grader() {
+    may_use("scorecard", &[], &["schemars", "serde", "serde_json"]);
+    may_use("figures", &["scorecard", "reference"], &[]);
+}
+
+/// What is made up for tests is no part of a product.
+#[test]
+fn fixtures_stay_out_of_the_grader() {
+    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/")) {
+        for (before, _) in text.match_indices("tests/src/") {
+            let above = text[..before].lines().rev().nth(1).unwrap_or_default();
+            assert_eq!(above, "#[cfg(test)]", "{path} compiles a file of the tests into a release");
+        }
+    }
+    for room in ROOMS {
+        assert!(!dependencies(room).contains("tests"), "{room} uses the tests");
+    }
 }
 
 fn calls_no_library_of_features(folder: &str) {
@@ -188,7 +214,7 @@ fn only_programs_are_linked_with_the_solutions() {
     may_use("solutions", &["challenges", "compiler", "linked", "reference", "kernels"], &libraries);
     may_use("grader", &["challenges", "grading", "kernels", "solutions"], &[]);
     let lines: usize = sources()
-        .filter(|(path, _)| path.starts_with("grader/program/"))
+        .filter(|(path, _)| path.starts_with("grader/bin/src/"))
         .map(|(_, text)| text.lines().filter(|line| !line.starts_with("//")).count())
         .sum();
     assert!(lines < 20, "the package `grader` has {lines} lines beside comments; they belong to `grading`");
@@ -308,6 +334,7 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "kernels/src/cpu/amx.rs",            // instructions of the matrix unit
         "kernels/src/cpu/attention/",        // threads that write disjoint rows of one result
         "kernels/src/cpu/engine.rs",         // threads that write disjoint lanes of one memory
+        "kernels/src/cpu/engine/",           // the same
         "kernels/src/cpu/lanes.rs",          // functions compiled for a vector unit
         "kernels/src/cpu/executable.rs",     // an arena handed to the engine and to products
         "kernels/src/cpu/product.rs",        // threads that write disjoint parts of one product
@@ -322,8 +349,8 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "challenges/linked/src/lib.rs",    // functions that the linker finds
         "challenges/solutions/src/lib.rs", // and what it finds
         "grader/attempts/",                // the reader's own
-        "grader/src/gather/job.rs",        // functions of Windows
-        "grader/src/gather/link.rs",       // the same
+        "grader/lib/src/gather/job.rs",    // functions of Windows
+        "grader/lib/src/gather/link.rs",   // the same
         "tests/",                          // attempts that crash on purpose
     ];
     for (path, text) in sources() {
@@ -339,7 +366,7 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
 fn what_is_timed_is_timed_by_the_processors_counter() {
     let timed = ["bench.rs", "staircase.rs", "published.rs"];
     let mut seen = 0;
-    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/src/")) {
+    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/lib/src/")) {
         if timed.iter().any(|name| path.ends_with(name)) {
             seen += usize::from(text.contains("Tick::now()"));
             assert!(!text.contains("Instant"), "{path} reads the system's clock");
@@ -507,131 +534,4 @@ fn arms(text: &str) -> Vec<String> {
         }
     }
     arms
-}
-
-/// What a folder's modules use of each other, by the first name after `crate::`, or after `super::` in a folder of
-/// files. A line that is a comment uses nothing. What a root hands on of its modules they name where it is, so that
-/// none is used unseen.
-fn uses(base: &str, prefix: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, text) in sources() {
-        let Some(inside) = path.strip_prefix(base) else { continue };
-        let module = inside.split(['/', '.']).next().unwrap_or(inside).to_owned();
-        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-        let code = code.join("\n");
-        let named = code.match_indices(prefix).map(|(at, found)| &code[at + found.len()..]);
-        let others: Vec<String> = named.flat_map(first_names).filter(|name| *name != module).collect();
-        let is_a_type = |name: &&String| name.is_empty() || name.starts_with(char::is_uppercase);
-        let handed_on = others.iter().find(is_a_type).filter(|_| prefix == "crate::");
-        assert_eq!(handed_on, None, "{path}: expected the module after `crate::`");
-        uses.entry(module).or_default().extend(others);
-    }
-    let modules: BTreeSet<String> = uses.keys().cloned().collect();
-    for names in uses.values_mut() {
-        names.retain(|name| modules.contains(name));
-    }
-    uses
-}
-
-/// The first name of a path, or of each path of a list in braces.
-fn first_names(path: &str) -> Vec<String> {
-    let name = |path: &str| path.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
-    let (mut depth, mut begin, mut names) = (0, true, Vec::new());
-    for (at, letter) in list.char_indices() {
-        match letter {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => begin = true,
-            ' ' | '\n' => {}
-            _ if begin => {
-                names.push(name(&list[at..]));
-                begin = false;
-            }
-            _ => {}
-        }
-    }
-    names
-}
-
-/// The modules that a module uses, and those that these use.
-fn reached(uses: &BTreeMap<String, BTreeSet<String>>, module: &str) -> BTreeSet<String> {
-    let (mut reached, mut open) = (BTreeSet::new(), vec![module.to_owned()]);
-    while let Some(module) = open.pop() {
-        let names = uses.get(&module).into_iter().flatten();
-        open.extend(names.filter(|name| reached.insert((*name).clone())).cloned());
-    }
-    reached
-}
-
-/// The sets of modules each of which uses every other one, directly or through others.
-fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
-    let of = |module: &String| {
-        let around = reached(uses, module);
-        around.into_iter().filter(|other| reached(uses, other).contains(module)).collect::<BTreeSet<_>>()
-    };
-    uses.keys().map(of).filter(|circle| !circle.is_empty()).collect()
-}
-
-fn sets(named: &[&[&str]]) -> BTreeSet<BTreeSet<String>> {
-    named.iter().map(|names| names.iter().map(|name| (*name).to_owned()).collect()).collect()
-}
-
-/// Folders whose files are held too, with the circles that are natural: two halves of one state machine.
-const FOLDERS: [(&str, &[&[&str]]); 12] = [
-    ("challenges/chat/src/lint/", &[]),
-    ("challenges/runtime/compiler/src/compile/", &[]),
-    ("challenges/runtime/compiler/src/session/", &[]),
-    ("challenges/runtime/src/attention/", &[]),
-    ("challenges/runtime/src/engine/", &[&["chunked", "replica"]]),
-    ("challenges/runtime/src/loss/", &[]),
-    ("challenges/runtime/src/shard/", &[]),
-    ("challenges/runtime/src/shard/rank/", &[]),
-    ("challenges/trainer/src/train/", &[]),
-    ("challenges/trainer/src/train/objective/", &[&["given", "metrics"]]),
-    ("reference/src/llama/", &[]),
-    ("reference/src/schedule/", &[]),
-];
-
-/// The folders of the compiler follow its pipeline, so each can be read with those before it alone.
-#[test]
-fn no_folders_import_each_other_in_a_circle() {
-    let rooms = ["runtime/compiler/", "runtime/", "chat/", "", "trainer/"];
-    for base in rooms.map(|room| format!("challenges/{room}src/")) {
-        let base = base.as_str();
-        let uses = uses(base, "crate::");
-        assert!(uses.len() > 2, "{base}: {uses:?}");
-        assert_eq!(circles(&uses), sets(&[]), "{base}");
-    }
-    let parse = uses("challenges/chat/src/parse/", "super::");
-    assert!(parse.values().map(BTreeSet::len).sum::<usize>() > 20, "{parse:?}");
-    let cached = ["lazy_dfa", "pattern"]; // a pattern keeps the caches that its searches leave
-    assert_eq!(circles(&parse), sets(&[&cached]), "the files of the parser");
-    for (folder, natural) in FOLDERS {
-        let mut files = uses(folder, "super::");
-        files.remove("mod"); // the root of the folder, which hands its files' names on
-        assert!(files.len() > 2, "{folder}: {files:?}");
-        assert_eq!(circles(&files), sets(natural), "{folder}");
-    }
-    let grader = uses("grader/src/", "crate::");
-    assert!(grader.len() > 40, "{grader:?}");
-    assert_eq!(circles(&grader), sets(&[]), "the grader");
-    let mut uses = uses("reference/src/", "crate::");
-    for used in uses.values_mut() {
-        used.remove("oracles"); // counters of calls, which know nothing
-    }
-    let bytes = ["file_kind", "json"].map(str::to_owned);
-    assert_eq!(uses["checkpoint"], BTreeSet::from(bytes), "a reader of files knows no format built on it");
-    let below = ["checkpoint", "dtype"].map(str::to_owned);
-    assert_eq!(uses["nf4"], BTreeSet::from(below), "a format knows files, and no graph");
-}
-
-#[test]
-fn a_circle_is_found_and_who_uses_it_is_outside() {
-    let pair = |a: &str, b: &str| (a.to_owned(), BTreeSet::from([b.to_owned()]));
-    let uses = [pair("a", "b"), pair("b", "a"), pair("c", "a"), pair("d", "e")];
-    assert_eq!(circles(&BTreeMap::from(uses)), sets(&[&["a", "b"]]));
-    assert_eq!(first_names("{a, b::{c, d},\n    e::f};"), ["a", "b", "e"]);
-    assert_eq!(first_names("a_1::{b, c};"), ["a_1"]);
 }

@@ -15,7 +15,6 @@
 //! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
 
 mod carried;
-mod four_bits;
 mod gguf;
 mod projector;
 mod range;
@@ -37,6 +36,7 @@ use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Map, Value as Json, json};
 
 use crate::files::{read_json, write_json};
+use crate::four_bits;
 use crate::model_files;
 use crate::output::{Failure, print};
 

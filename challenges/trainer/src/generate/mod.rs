@@ -21,6 +21,7 @@ use reference::llama::hub;
 use reference::lora::Adapter;
 use serde_json::json;
 
+use crate::four_bits;
 use crate::gguf_tokenizer;
 use crate::model_files;
 use crate::output::{Failure, Options, opened, print_foreign};
@@ -127,6 +128,11 @@ fn generated(options: &Options, generate: &Generate) -> Result<u8, Failure> {
     let prompt = Prompt::read(&generate.prompt, &tokenizer, model.config.vocab)?;
     let adapter = generate.adapter.as_ref().map(|folder| Adapter::open(folder, &model.config));
     let adapter = adapter.transpose().map_err(Failure::usage)?;
+    let is_as_stored = matches!(generate.quantize.weights(), Weights::AsStored);
+    if let Some((folder, adapter)) = generate.adapter.as_ref().zip(adapter.as_ref()).filter(|_| is_as_stored)
+    {
+        four_bits::warn_of_run(folder, adapter, &model);
+    }
     let tokens = room(prompt.ids.len(), generate.max_new_tokens, model.config.positions)?;
     let stops = if generate.ignore_eos { Vec::new() } else { prompt.stops(&folder)? };
     let mut calls = if generate.constrained { Some(prompt.calls()?) } else { None };

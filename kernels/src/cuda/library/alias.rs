@@ -21,7 +21,7 @@ pub(super) struct Alias(#[allow(dead_code)] Library); // held, never read
 pub(super) fn alias(name: &str, file: &Path) -> Result<Alias, String> {
     use std::os::unix::ffi::OsStrExt;
 
-    use super::handle::{Opening, load};
+    use super::loader::{Opening, load};
 
     let image =
         image(name.as_bytes(), file.as_os_str().as_bytes()).ok_or("no second name on this processor")?;

@@ -2,13 +2,13 @@
 
 #![allow(unsafe_code)] // opening a library runs its initialisers; a function's type is not written in it
 
-use std::error::Error;
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
 use super::alias::{self, Alias};
+use super::loader::{Opening, load};
 use super::{Kind, Version};
 
 /// A library that stays open as long as this lives.
@@ -18,20 +18,6 @@ pub(super) struct Handle {
     library: Library,
     _builtins: Option<Library>,
     _alias: Option<Alias>,
-}
-
-/// Why a file was not opened.
-#[derive(Debug)]
-pub(super) enum Opening {
-    /// It is not there.
-    Absent,
-    /// It is there and is of no use.
-    Refused {
-        /// The file, where it is known better than by what was asked for.
-        path: Option<PathBuf>,
-        /// Why.
-        why: String,
-    },
 }
 
 impl Handle {
@@ -172,27 +158,6 @@ fn builtins(kind: Kind, nvrtc: &Path) -> Result<Option<Library>, Opening> {
         file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
     });
     beside.map(|file| load(&file)).transpose()
-}
-
-/// Opens a library.
-pub(super) fn load(file: &Path) -> Result<Library, Opening> {
-    // SAFETY: the initialisers of NVIDIA's libraries may run at any time, on any thread.
-    unsafe { Library::new(file) }.map_err(|error| {
-        let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        if is_absence(&words, file) { Opening::Absent } else { Opening::Refused { path: None, why: words } }
-    })
-}
-
-/// Whether the loader says that there is no such file, rather than that a file is broken or misses another.
-fn is_absence(words: &str, file: &Path) -> bool {
-    if cfg!(windows) {
-        return words.contains("os error 126");
-    }
-    let file = file.to_string_lossy();
-    let subject = words.strip_prefix("Error loading shared library ").unwrap_or(words); // musl's words
-    subject.strip_prefix(&*file).is_some_and(|rest| {
-        rest.starts_with(':') && rest.contains("No such file") && !rest.contains("needed by")
-    })
 }
 
 fn address(library: &Library, symbol: &str) -> Option<*mut c_void> {

@@ -17,6 +17,7 @@
 
 mod alias;
 mod handle;
+mod loader;
 mod python;
 mod search;
 

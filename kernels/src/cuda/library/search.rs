@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::handle::{Handle, Opening};
+use super::handle::Handle;
+use super::loader::Opening;
 use super::{Found, Kind, Location, NotFound, Refused, Version, python};
 
 /// A place with its folders; the loader has its own.

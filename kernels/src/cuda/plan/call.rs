@@ -5,21 +5,21 @@
 
 use std::sync::Arc;
 
+use super::super::callee::{CardDequantizer, CardWeight};
 use super::super::order::Stream;
 use super::super::probe::Gpu;
 use super::Addresses;
 use crate::buffer::Buffer;
-use crate::callee::{CardDequantizer, CardWeight, Dequantize, MOST_INPUTS};
 use crate::device::Device;
 use crate::error::DeviceError;
-use crate::plan::{Memory, View};
+use crate::plan::{Dequantize, MOST_INPUTS, Memory, View, WeightPart};
 
 /// A call that is ready.
 pub(super) struct Call<'a> {
     kernel: Arc<dyn CardDequantizer + 'a>,
     name: String,
     what: Dequantize,
-    inputs: Vec<usize>, // numbers among the run's inputs
+    inputs: Vec<usize>, // of each part, its number among the run's inputs
     output: Memory,
     known: [u64; MOST_INPUTS], // versions of the inputs whose numbers these are
     table: [f32; 16],
@@ -64,29 +64,38 @@ impl<'a> Call<'a> {
             return Ok(false);
         }
         let mut table = [0; 16 * size_of::<f32>()];
-        gpu.download_at(inputs[self.inputs[1]], 0, &mut table)?;
+        gpu.download_at(inputs[self.input(WeightPart::QuantMap)], 0, &mut table)?;
         self.table.copy_from_slice(&floats(&table));
         if self.what.nested.is_some() {
             let mut offset = [0; size_of::<f32>()];
-            gpu.download_at(inputs[self.inputs[5]], 0, &mut offset)?;
+            gpu.download_at(inputs[self.input(WeightPart::NestedOffset)], 0, &mut offset)?;
             self.offset = floats(&offset)[0];
         }
         self.known = versions;
         Ok(true)
     }
 
-    /// Queues the kernel, once or twice: see [`Dequantize::parts`].
+    /// Returns the number of a part, which the weight has, among the run's inputs.
+    fn input(&self, part: WeightPart) -> usize {
+        self.inputs[part as usize]
+    }
+
+    /// Queues the kernel, once or twice: see [`Dequantize::pieces`].
     pub fn queue(&self, gpu: &Gpu, stream: &Stream, bound: &Addresses) -> Result<(), DeviceError> {
         let Dequantize { block_size, nested, element, .. } = self.what;
-        let at = |input: usize| self.inputs.get(input).map_or(0, |number| bound.inputs[*number]);
+        let at = |part: WeightPart| bound.inputs[self.input(part)];
         let first = self.what.part.start;
-        for part in self.what.parts().into_iter().flatten() {
+        for part in self.what.pieces().into_iter().flatten() {
             let block = part.start / block_size;
+            let absmax = at(WeightPart::Absmax);
             let (codes, scales, code2) = match nested {
-                None => (0, at(2) + 4 * block as u64, 0),
-                Some(nested) => (at(2) + block as u64, at(4) + 4 * (block / nested) as u64, at(3)),
+                None => (0, absmax + 4 * block as u64, 0),
+                Some(nested) => {
+                    let scales = at(WeightPart::NestedAbsmax) + 4 * (block / nested) as u64;
+                    (absmax + block as u64, scales, at(WeightPart::NestedQuantMap))
+                }
             };
-            let packed = at(0) + part.start as u64 / 2;
+            let packed = at(WeightPart::Packed) + part.start as u64 / 2;
             let (table, offset) = (self.table, self.offset);
             let weight = CardWeight {
                 len: part.len(),

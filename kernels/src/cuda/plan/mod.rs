@@ -38,13 +38,14 @@ use self::call::Call;
 use self::fault::StepIds;
 use self::params::{MAX_PARAMS, Param};
 use super::blas::{self, Matmul};
+use super::callee::CardDequantizer;
 use super::compile::digest;
 use super::memory::Allocation;
 use super::module::{self, Function};
 use super::order::{Graph, Stream};
 use super::probe::Gpu;
 use crate::buffer::Buffer;
-use crate::callee::CardDequantizer;
+use crate::callee::Callee;
 use crate::device::{Counts, Executable, Links, Memories, Watch};
 use crate::error::DeviceError;
 use crate::plan::{Choice, Memory, Plan, Product, Step, View};
@@ -248,16 +249,18 @@ impl<'a> CudaPlan<'a> {
         let mut refused = None;
         let captured = gpu.new_stream()?; // of its own: what other threads queue meanwhile is none of this graph's
         let graph = gpu.capture_side_by_side(&captured, &self.waits, |stream, step| {
-            Self::queue(gpu, stream, bound, &mut steps[step]).map_err(|error| match error {
-                DeviceError::Cuda(error) => error,
-                other => {
-                    let text = other.to_string();
-                    refused = Some(other);
-                    super::CudaError::Library { call: "capture", text }
+            Self::queue(gpu, stream, bound, &mut steps[step]).map_err(|error| {
+                if let DeviceError::Driver(refusal) = &error
+                    && let Some(error) = refusal.error::<super::CudaError>()
+                {
+                    return error.clone();
                 }
+                let text = error.to_string();
+                refused = Some(error);
+                super::CudaError::Library { call: "capture", text }
             })
         });
-        let graph = graph.map_err(|error| refused.take().unwrap_or(DeviceError::Cuda(error)))?;
+        let graph = graph.map_err(|error| refused.take().unwrap_or_else(|| error.into()))?;
         let launches = gpu.launches() - before; // counted while they were captured: this run's
         graph.launch(gpu.stream())?;
         if self.graphs.len() == GRAPHS {
@@ -536,7 +539,7 @@ impl<'d, 'a> Lowering<'d, 'a> {
         }
         let (name, given) = (name.to_owned(), self.links.callees.len());
         let missing = || DeviceError::Callee { name: name.clone(), number, given };
-        let callee: &'a dyn crate::Callee = *self.links.callees.get(number).ok_or_else(missing)?;
+        let callee: &'a dyn Callee = *self.links.callees.get(number).ok_or_else(missing)?;
         let none = || DeviceError::Form { name, callee: callee.name().to_owned(), needed: "in CUDA C++" };
         let kernel: Arc<dyn CardDequantizer> = callee.card().ok_or_else(none)?.load(gpu, element)?.into();
         self.kernels.insert((number, element), Arc::clone(&kernel));

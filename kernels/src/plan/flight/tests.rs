@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::*;
+use crate::buffer::Buffer;
 use crate::comm::CommError;
+use crate::cpu::Cpu;
+use crate::device::{Device, Links, Memories};
 use crate::plan::Memory;
 use crate::threads;
 use crate::tile::{Binary, Element, Index, Op, Program, Store};
-use crate::{Buffer, Cpu, Device, Links, Memories};
 
 const LIMIT: Duration = Duration::from_mins(5);
 

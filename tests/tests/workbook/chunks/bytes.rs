@@ -2,10 +2,10 @@
 
 use challenges::loss::run::{Runner, Size};
 use challenges::loss::{Solution, Trains};
-use grader::scorecard::Scorecard;
 use kernels::Cpu;
 use reference::graph::Dtype;
 use reference::loss::Reduction;
+use scorecard::Scorecard;
 use tests::program::{Ran, own};
 
 use super::drawn::{self, Sizes};
