@@ -1,8 +1,7 @@
 //! Conversations as text, byte for byte as transformers renders them, and text as calls ([`parse`]).
 //!
-//! What a template means is in [`jinja`], the language written out. The texts in it that a reader's step writes are
-//! asked of an attempt: the steps of [`Chat`], which this package owns and `challenges` re-exports as the contract of
-//! tool calling.
+//! The language of templates is written out in [`jinja`]. An attempt writes two of its texts by its steps, the methods
+//! of [`Chat`]. This package owns that trait, and `challenges` re-exports it as the contract of tool calling.
 //!
 //! | module | holds |
 //! |---|---|
