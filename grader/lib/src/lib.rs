@@ -54,8 +54,8 @@ pub mod report;
 pub mod rubric;
 mod score;
 mod screen;
-#[allow(clippy::print_stdout)] // the process that is stepped through answers on its own pipe
 mod source;
+#[allow(clippy::print_stdout)] // the process that is stepped through answers on its own pipe
 mod step;
 mod step_under_test;
 pub mod stub;
