@@ -65,6 +65,27 @@ template <class E, int N> __device__ __forceinline__ Pack<E, N> load(u64 base, u
 template <class E, int N> __device__ __forceinline__ void store(u64 base, u64 at, const Pack<E, N>& pack) {
     *(Pack<E, N>*)((typename E::Bits*)base + at) = pack;
 }
+// The same N elements in pieces of WIDTH, where memory is aligned for no more.
+template <class E, int N, int WIDTH> __device__ __forceinline__ Pack<E, N> load_in_pieces(u64 base, u64 at) {
+    Pack<E, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; i += WIDTH) {
+        const auto piece = load<E, WIDTH>(base, at + i);
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) pack.bits[i + j] = piece.bits[j];
+    }
+    return pack;
+}
+template <class E, int N, int WIDTH>
+__device__ __forceinline__ void store_in_pieces(u64 base, u64 at, const Pack<E, N>& pack) {
+#pragma unroll
+    for (int i = 0; i < N; i += WIDTH) {
+        Pack<E, WIDTH> piece;
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) piece.bits[j] = pack.bits[i + j];
+        store<E, WIDTH>(base, at + i, piece);
+    }
+}
 template <class E> __device__ __forceinline__ auto fetch(u64 base, u64 at) {
     return E::read(((const typename E::Bits*)base)[at]);
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A number type in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Element {
     /// One byte, read as a whole number.
     U8,

@@ -74,7 +74,7 @@ impl<T: Copy> Drop for Descriptor<T> {
 }
 
 /// A matrix as the library sees it: columns side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Columns {
     rows: usize,
     count: usize,
@@ -83,10 +83,13 @@ struct Columns {
     batch: usize, // elements from a matrix to the next
 }
 
-/// A product in the library's terms: factors in its order, then the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
+/// A product in the library's terms: factors in its order, then the result. The library proposes the same algorithms,
+/// in the same order, for products with the same form: they have the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Form {
     matrices: [Columns; 3],
+    elements: [Element; 3],
+    alignments: [u32; 3], // of each first element, in bytes
     count: usize,
     is_swapped: bool,
 }
@@ -156,23 +159,38 @@ fn batch_stride(batch: &[usize], view: &View) -> Option<usize> {
 }
 
 impl Form {
-    /// `None` if the product has none.
-    fn of(product: &Product) -> Option<Self> {
-        let Product { batch, m, n, k, a, b, to, .. } = product;
+    /// Returns the form of a product; `None` if it has none.
+    pub fn of(product: &Product) -> Option<Self> {
+        let Product { batch, m, n, k, a, b, to, elements, .. } = product;
         let count = batch.iter().product();
         let last = |view: &View| [view.strides[batch.len()], view.strides[batch.len() + 1]];
         let [of_a, of_b, of_to] = [a, b, to].map(|view| batch_stride(batch, view));
         let (of_a, of_b, of_to) = (of_a?, of_b?, of_to?);
         let flip = |[first, second]: [usize; 2]| [second, first];
+        let [of_first, of_second, of_result] =
+            [(a, 0), (b, 1), (to, 2)].map(|(view, side)| alignment(view, elements[side]));
+        let [left, right, sum] = *elements;
         let swapped = columns([*n, *m], flip(last(to)), of_to).filter(|to| !to.is_transposed);
         if let Some(result) = swapped {
             let first = columns([*n, *k], flip(last(b)), of_b)?;
             let second = columns([*k, *m], flip(last(a)), of_a)?;
-            return Some(Self { matrices: [first, second, result], count, is_swapped: true });
+            return Some(Self {
+                matrices: [first, second, result],
+                elements: [right, left, sum],
+                alignments: [of_second, of_first, of_result],
+                count,
+                is_swapped: true,
+            });
         }
         let result = columns([*m, *n], last(to), of_to).filter(|to| !to.is_transposed)?;
         let (first, second) = (columns([*m, *k], last(a), of_a)?, columns([*k, *n], last(b), of_b)?);
-        Some(Self { matrices: [first, second, result], count, is_swapped: false })
+        Some(Self {
+            matrices: [first, second, result],
+            elements: *elements,
+            alignments: [of_first, of_second, of_result],
+            count,
+            is_swapped: false,
+        })
     }
 }
 
@@ -241,10 +259,8 @@ struct Described {
 
 impl Described {
     fn of(product: &Product) -> Result<Option<Self>, CudaError> {
-        let types = product.elements.map(data_type);
-        let (Some(form), [Some(of_factors), Some(_), Some(of_to)]) = (Form::of(product), types) else {
-            return Ok(None);
-        };
+        let Some(form) = Form::of(product) else { return Ok(None) };
+        let [Some(of_factors), Some(_), Some(of_to)] = form.elements.map(data_type) else { return Ok(None) };
         let kind = described(
             "cublasLtMatmulDescCreate",
             sys::cublasLtMatmulDescDestroy,
@@ -274,16 +290,13 @@ impl Described {
             b.layout(of_factors, form.count)?,
             to.layout(of_to, form.count)?,
         ];
-        let preference = preference(product, form.is_swapped)?;
+        let preference = preference(form.alignments)?;
         Ok(Some(Self { kind, layouts, preference, is_swapped: form.is_swapped }))
     }
 }
 
 /// How much memory a product may use, and how its matrices are aligned.
-fn preference(
-    product: &Product,
-    is_swapped: bool,
-) -> Result<Descriptor<cublasLtMatmulPreference_t>, CudaError> {
+fn preference([a, b, to]: [u32; 3]) -> Result<Descriptor<cublasLtMatmulPreference_t>, CudaError> {
     let preference = described(
         "cublasLtMatmulPreferenceCreate",
         sys::cublasLtMatmulPreferenceDestroy,
@@ -303,17 +316,11 @@ fn preference(
         (&raw const workspace).cast(),
         size_of::<u64>(),
     )?;
-    let mut aligned = [&product.a, &product.b, &product.to].map(|_| 0_u32);
-    let views = [&product.a, &product.b, &product.to];
-    aligned.iter_mut().zip(views).zip(product.elements).for_each(|((to, view), e)| *to = alignment(view, e));
-    if is_swapped {
-        aligned.swap(0, 1);
-    }
     let sides = [
-        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]),
-        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]),
-        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]),
-        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, to),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, to),
     ];
     for (which, bytes) in sides {
         set(which, (&raw const bytes).cast(), size_of::<u32>())?;

@@ -43,6 +43,7 @@ mod probe;
 mod texts;
 mod watermark;
 
+pub use blas::Form;
 pub use callee::{CardCallee, CardDequantizer, CardWeight};
 pub use compile::{CompileError, Compiled, Source, Target, cache_folder, compile};
 pub use device::output_defines;

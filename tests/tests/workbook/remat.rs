@@ -1,6 +1,6 @@
 //! Agreement: what is computed again is what was there, in less memory, and the memory is known beforehand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use challenges::graph::Solution;
@@ -10,6 +10,8 @@ use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{DeviceTensor, Settings};
 use kernels::bytes::Peak;
+use kernels::cuda::Form;
+use kernels::plan::Step;
 use kernels::{Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::{Values, interpret};
@@ -158,6 +160,32 @@ fn not_a_bit_changes_whatever_is_computed_again() {
         let policies: Vec<RematPolicy> = subsets(model.layers).collect();
         for device in devices() {
             changes_nothing(device, &graph, &values, &policies);
+        }
+    }
+}
+
+/// Returns what decides by which algorithm a GPU computes each product of a plan.
+fn forms(compiled: &Compiled) -> BTreeSet<Form> {
+    let products = compiled.plan().steps.iter().filter_map(|step| match step {
+        Step::Product(product) => Some(product),
+        _ => None,
+    });
+    products.filter_map(Form::of).collect()
+}
+
+/// By the same algorithm a product has the same bits.
+#[test]
+fn products_keep_their_forms() {
+    for compute in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let model = Model { layers: 2, hidden: 48, quantized: false, compute };
+        let (graph, values) = model.step();
+        for size in [[2, 7], [1, 65]] {
+            let values = model.at(&values, size);
+            let of = |policy: &RematPolicy| forms(&compiled(&graph, &values, policy).expect("it compiles"));
+            let want = of(&RematPolicy::none());
+            for policy in subsets(model.layers) {
+                assert_eq!(of(&policy), want, "{model:?}, {size:?}, {policy:?}");
+            }
         }
     }
 }

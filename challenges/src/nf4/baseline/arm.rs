@@ -60,7 +60,7 @@ pub(super) fn f16_neon(values: [float32x4_t; 4], out: &mut [f16; 16]) {
                 words = out(vreg) words,
                 first = in(vreg) pair[0],
                 last = in(vreg) pair[1],
-                options(pure, nomem, nostack, preserves_flags),
+                options(pure, nomem, nostack), // sets the flags of inexact and overflowing results
             );
         }
         // SAFETY: eight words of two bytes.

@@ -6,6 +6,10 @@
 //! the group joins its sums. What a later phase needs stays in registers where a row is short enough for that, so it is
 //! read once; of a longer row it is computed again, and what it loads comes from the L2.
 //!
+//! The order of a row's sum follows from the length of the row alone: how many lanes a thread takes at once, and how
+//! many threads have the row. What else a pass loads, and how that is aligned, changes only how wide the accesses are.
+//! So a sum keeps its bits where the passes of a plan are cut differently, as with activations that are computed again.
+//!
 //! Dimensions along which every view goes on evenly are merged first; most passes become one-dimensional by that, and
 //! divide nothing. Strides and sizes are arguments ([`KernelParams`]), so equal layers, and other lengths of the same
 //! pass, share code. Written into the text is what decides its shape: how many elements a thread moves at once, which
@@ -89,6 +93,7 @@ struct Frame<'a> {
     load_of: BTreeMap<Value, usize>, // by operation
     stores: Vec<Access>,             // of each store
     pack: usize,                     // lanes that a thread takes at once
+    width: usize,                    // lanes of an access to memory: all of a pack, or a part of it
     wide: bool,                      // whether 32 bits are too few to count elements
 }
 
@@ -133,7 +138,9 @@ impl<'a> Frame<'a> {
                 _ => Along::Strided,
             };
         }
-        let pack = pack(&sizes, &accesses);
+        let width = width(&sizes, &accesses);
+        let pack = if in_rows { run(&sizes) } else { width };
+        let width = width.min(pack);
         let lanes = sizes.iter().product::<usize>();
         let reach = |access: &Access| {
             sizes.iter().zip(&access.strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>()
@@ -153,6 +160,7 @@ impl<'a> Frame<'a> {
             load_of,
             stores,
             pack,
+            width,
             wide,
         }
     }
@@ -235,9 +243,16 @@ fn merge(
     (sizes, coordinates)
 }
 
-/// How many lanes a thread takes at once: 16 bytes of the widest element that lies side by side, if everything that
+/// Returns how many lanes of a row a thread takes at once. It depends on the length of the row only, since it decides
+/// the order of the row's sums.
+fn run(sizes: &[usize]) -> usize {
+    let cols = sizes.last().copied().unwrap_or(1);
+    [4, 2].into_iter().find(|run| cols % run == 0).unwrap_or(1)
+}
+
+/// Returns the lanes of an access to memory: 16 bytes of the widest element that lies side by side, if everything that
 /// does is aligned for that.
-fn pack(sizes: &[usize], accesses: &[Access]) -> usize {
+fn width(sizes: &[usize], accesses: &[Access]) -> usize {
     let cols = sizes.last().copied().unwrap_or(1);
     let units = || accesses.iter().filter(|access| access.along == Along::Unit);
     let widest = units().map(|access| access.element.bytes()).max().unwrap_or(4);
@@ -406,10 +421,8 @@ impl Writer<'_> {
                     self.line(format!("const auto r{number} = fetch<{element}>(p.{name}, at{number});"));
                 }
                 Along::Unit => {
-                    self.line(format!(
-                        "const auto r{number} = load<{element}, {}>(p.{name}, at{number});",
-                        frame.pack
-                    ));
+                    let load = transfer("load", element, frame);
+                    self.line(format!("const auto r{number} = {load}(p.{name}, at{number});"));
                 }
                 Along::Strided => {}
             }
@@ -459,7 +472,8 @@ impl Writer<'_> {
             let access = &frame.stores[*number];
             let (element, start) =
                 (text::element(access.element), Self::start(&format!("o{number}"), access, true));
-            self.line(format!("store<{element}, {pack}>(p.o{number}, {start}, w{number});"));
+            let store = transfer("store", element, frame);
+            self.line(format!("{store}(p.o{number}, {start}, w{number});"));
         }
     }
 
@@ -662,6 +676,16 @@ impl Writer<'_> {
     }
 }
 
+/// Returns the name of the function that loads or stores a pack.
+fn transfer(what: &str, element: &str, frame: &Frame<'_>) -> String {
+    let Frame { pack, width, .. } = frame;
+    if width == pack {
+        format!("{what}<{element}, {pack}>")
+    } else {
+        format!("{what}_in_pieces<{element}, {pack}, {width}>")
+    }
+}
+
 /// Where the loop over a chunk's lanes takes what an earlier phase kept.
 const BEFORE_STATEMENTS: &str = "/* kept */\n";
 
@@ -755,5 +779,56 @@ impl RowPlan {
         let roots = self.roots(frame, phase);
         let there = direct.chain(roots).filter(|value| earlier.contains(value)).collect();
         (needed, there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the lanes that a thread takes at once, the threads of a row, and the lanes of an access, where a pass adds
+    /// up rows of its first input. Each input has a type, an offset, and a stride between rows.
+    fn order(cols: usize, inputs: &[(Element, usize, usize)]) -> [usize; 3] {
+        let loads = inputs.iter().enumerate();
+        let mut ops: Vec<Op> = loads
+            .map(|(input, (element, ..))| Op::Load { input, element: *element, index: Index::View })
+            .collect();
+        ops.push(Op::RowSum(0));
+        let mut program = Program::flat("sums", ops, inputs.len(), Element::F32);
+        for store in &mut program.stores {
+            (store.per_row, store.index) = (true, Index::View);
+        }
+        let view = |offset, strides| View { memory: Memory::Arena(0), bytes: 1 << 20, offset, strides };
+        let views: Vec<View> = inputs.iter().map(|(_, offset, row)| view(*offset, vec![*row, 1])).collect();
+        let frame = Frame::new(&program, &[6, cols], &views, &[view(0, vec![1, 0])]);
+        [frame.pack, RowPlan::of(&frame).group, frame.width]
+    }
+
+    #[test]
+    fn sums_of_equal_rows_have_one_order() {
+        let (f16, f32) = (Element::F16, Element::F32);
+        for cols in [1, 2, 3, 6, 16, 48, 50, 64, 384, 4096, 1 << 17] {
+            let [pack, group, _] = order(cols, &[(f32, 0, cols)]);
+            let others: [&[(Element, usize, usize)]; 6] = [
+                &[(f16, 0, cols)],
+                &[(f16, 0, cols), (f32, 0, cols)],
+                &[(f16, 0, cols), (Element::U8, 0, cols)],
+                &[(f16, 1, cols)],
+                &[(f32, 0, cols + 1)],
+                &[(f32, 2, 2 * cols), (f16, 0, cols)],
+            ];
+            for inputs in others {
+                let [other, threads, _] = order(cols, inputs);
+                assert_eq!((other, threads), (pack, group), "{cols} columns of {inputs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn narrow_alignment_narrows_accesses_only() {
+        let f16 = Element::F16;
+        for (offset, row, width) in [(0, 48, 4), (4, 48, 4), (2, 48, 2), (1, 48, 1), (0, 50, 2), (0, 49, 1)] {
+            assert_eq!(order(48, &[(f16, offset, row)]), [4, 4, width], "{offset}, {row}");
+        }
     }
 }
