@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use kernels::Vector;
 use scorecard::{Check, Outcome, Scorecard};
-use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, MOVERS, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
+use tests::attempts::{ASKERS, BY_SYMBOL, CHEATS, Entry, SLOWERS, TWINS, TWO_PASSES, UNHIDDEN};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -295,7 +295,7 @@ fn moved_threads_are_seen() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return; // they are on one core anyway
     }
-    let [cheat, twin] = MOVERS.map(|entry| {
+    let [cheat, twin] = tests::attempts::MOVERS.map(|entry| {
         let card = own(OWN, entry.name, &BENCH).card();
         (tripped(&card).contains(&HELD_UP[0]), card.guards)
     });
