@@ -9,31 +9,30 @@
 //! ranks. A signal is asked about once a step, and what the ranks were told is exchanged, so all stop after the same
 //! one.
 
-use std::fmt::Write as _;
+mod evaluate;
+mod report;
+
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use challenges::fsdp::FSDP;
 use challenges::train::Microbatch;
 use challenges::train::chunked::Causal;
 use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
-use reference::issues::classify::Problem;
-use reference::llama::{Classifier, Llama, Spec, Storage};
+use reference::llama::{Llama, Spec, Storage};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
+use report::{GIB, describe, skipped};
 use serde_json::{Map, Value as Json, json};
 
-use super::answers::Answers;
 use super::batches::Batches;
-use super::config::Evaluation;
 use super::curves::Curves;
 use super::dataset::Dataset;
 use super::images::{Images, Seer};
-use super::layout::{Layout, side_by_side};
+use super::layout::Layout;
 use super::model::{Keyed, Logged, Model, Trained};
 use super::objective::{Generator, Goal, Step};
 use super::pace::Pace;
@@ -42,7 +41,7 @@ use super::progress::Progress;
 use super::row::Row;
 use super::save::{Output, Saved};
 use super::{Config, Watch};
-use crate::output::{Failure, print};
+use crate::output::Failure;
 
 /// What all ranks of a run share.
 pub struct Job<'a> {
@@ -227,26 +226,6 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         Ok(self.peers.exchange(own)?.iter().any(|text| text == YES))
     }
 
-    /// Prints above the bar, on the first rank.
-    fn say(&self, text: &str) {
-        self.first.iter().for_each(|first| first.progress.say(text));
-    }
-
-    fn draw(&self) -> Result<(), Failure> {
-        self.first.iter().try_for_each(|first| self.job.output.draw(&first.curves.svg()))
-    }
-
-    /// Where the time of the steps went, and what reading the data took before them.
-    fn spent(&self) -> String {
-        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
-        let beside = (all - compiling - running).max(0.0);
-        format!(
-            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
-             beside it; the data was read in {:.3} s\n",
-            self.job.reading.as_secs_f64()
-        )
-    }
-
     /// One step, and its line of the metrics.
     fn step(&mut self) -> Result<(), Failure> {
         let (begin, before) = (Instant::now(), self.model.spent());
@@ -361,101 +340,6 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         Ok(all)
     }
 
-    /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
-    fn evaluate_if_due(&mut self) -> Result<(), Failure> {
-        let (step, is_last) = (self.at.step, self.at.step == self.job.batches.steps);
-        let is_due = match self.job.config.eval_strategy {
-            Evaluation::No => false,
-            Evaluation::Steps => is_last || step.is_multiple_of(self.job.config.eval_steps()),
-            Evaluation::Epoch => is_last || step.is_multiple_of(self.job.batches.steps_of_epoch()),
-        };
-        if step == 0 || !is_due || self.is_evaluated {
-            return Ok(());
-        }
-        let line = self.evaluation()?;
-        self.is_evaluated = true;
-        self.first.iter().for_each(|first| first.progress.evaluation(step, &line));
-        self.log(&line)
-    }
-
-    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
-    /// over batches.
-    ///
-    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its
-    /// rows; `SFTTrainer.log` of `trl`, 1.16.
-    fn evaluation(&mut self) -> Result<Json, Failure> {
-        let begin = Instant::now();
-        let Job { layout, data: [_, evaluated], config, batches, goal, .. } = self.job;
-        if let Some(goal) = goal {
-            let (loss, metrics) = goal.evaluation(config, self.model.engine()?, evaluated)?;
-            let mut line = json!({
-                "step": self.at.step,
-                "epoch": batches.epochs(self.at.step),
-                "eval_loss": loss,
-                "eval_num_tokens": self.at.tokens,
-            });
-            add_to(&mut line, metrics.into_iter().map(|(name, value)| (format!("eval_{name}"), value)));
-            line["eval_runtime"] = begin.elapsed().as_secs_f64().into();
-            return Ok(line);
-        }
-        let rows: Vec<&Row> = evaluated.rows.iter().collect();
-        let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
-        let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-        let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
-        let (logged, metrics) = match &self.job.spec.config.classifier {
-            None if self.seer.is_some() => (self.seen(parts(), items)?, Map::new()),
-            None => (self.model.evaluate(parts().map(batch))?, Map::new()),
-            Some(classifier) => self.answers(classifier, parts())?,
-        };
-        let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
-        let mut line = json!({
-            "step": self.at.step,
-            "epoch": batches.epochs(self.at.step),
-            "eval_loss": loss / rows.len() as f64,
-            "eval_num_tokens": self.at.tokens,
-            "eval_runtime": begin.elapsed().as_secs_f64(),
-        });
-        add_to(&mut line, self.predicted(&logged, "eval_").into_iter().chain(metrics));
-        Ok(line)
-    }
-
-    /// What was predicted, in the mean over micro-batches: of the next token; of a classifier which answers were right,
-    /// if they can be.
-    fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
-        let classifier = self.job.spec.config.classifier.as_ref();
-        let right = |name: &str| (format!("{before}{name}"), mean(logged, accuracy).into());
-        match classifier.map(Classifier::problem) {
-            None => {
-                let entropy = mean(logged, |part| part.entropy / part.counted).into();
-                Map::from_iter([right("mean_token_accuracy"), (format!("{before}entropy"), entropy)])
-            }
-            Some(Problem::SingleLabel | Problem::MultiLabel) => Map::from_iter([right("accuracy")]),
-            Some(Problem::Regression) => Map::new(),
-        }
-    }
-
-    /// What is logged of batches that a classifier answers, each of its rows by itself, and what the answers are worth.
-    fn answers<'r>(
-        &mut self,
-        classifier: &Classifier,
-        parts: impl Iterator<Item = &'r [&'r Row]>,
-    ) -> Result<(Vec<Logged>, Map<String, Json>), Failure> {
-        let outputs = classifier.labels.len();
-        let mut answers = Answers::new(classifier.problem(), outputs);
-        let mut all = Vec::new();
-        for rows in parts {
-            let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-            let batch = side_by_side(rows);
-            let (logged, logits) = self.model.evaluated(&batch, items)?;
-            for (row, tokens) in rows.iter().zip(logits.chunks((batch.shape[1] * outputs).max(1))) {
-                row.answers()
-                    .for_each(|(token, target)| answers.add(&tokens[token * outputs..][..outputs], target));
-            }
-            all.push(logged);
-        }
-        Ok((all, answers.metrics()))
-    }
-
     fn log(&mut self, line: &Json) -> Result<(), Failure> {
         let Some(first) = &mut self.first else { return Ok(()) };
         self.job.output.log(&mut first.metrics, line)?;
@@ -497,78 +381,10 @@ struct Accumulated {
 }
 
 const YES: &str = "yes";
-const NO: &str = "no";
 
-const GIB: f64 = (1_u64 << 30) as f64;
+const NO: &str = "no";
 
 /// Adds entries to a line of the metrics.
 fn add_to(line: &mut Json, entries: impl Iterator<Item = (String, Json)>) {
     entries.for_each(|(name, value)| line[name] = value);
-}
-
-/// The share of right answers of a micro-batch; NaN if a logit was not a number, as the largest of them is none then.
-fn accuracy(part: &Logged) -> f64 {
-    let has_numbers = part.loss.is_finite() && part.entropy.is_finite();
-    if has_numbers { part.correct / part.counted } else { f64::NAN }
-}
-
-/// The mean over micro-batches.
-fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
-    logged.iter().map(of).sum::<f64>() / logged.len() as f64
-}
-
-/// A line about the steps that were skipped; empty if there were none.
-fn skipped(at: &Saved) -> String {
-    let Saved { step, skipped, .. } = at;
-    let hint = match 2 * skipped {
-        0 => return String::new(),
-        _ if skipped == step => "; nothing was trained, and the adapter is what it was at the start",
-        twice if twice >= *step => "; a smaller learning_rate or dtype = \"bfloat16\" may help",
-        _ => "",
-    };
-    format!("{skipped} of {step} steps were skipped, as their gradient was not finite{hint}\n")
-}
-
-/// What will be done, on the screen.
-fn describe(job: &Job<'_>) {
-    let Job { config, data, batches, start, .. } = job;
-    let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
-    let mut text = String::new();
-    for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
-        let Dataset { rows, left_out, cut, merged, group, .. } = data;
-        if rows.is_empty() {
-            continue; // there are no evaluations
-        }
-        let of = if *group > 1 { format!("{} examples of ", data.examples()) } else { String::new() };
-        let rows = if *group > 1 { *group } else { rows.len() };
-        let _ = write!(text, "{name}: {of}{rows} rows, the longest of {} tokens", data.longest());
-        if *cut > 0 {
-            let _ = write!(text, "; {cut} cut to max_length");
-        }
-        if *left_out > 0 {
-            let _ = write!(text, "; {left_out} left out, for they have no trained token");
-        }
-        if *merged > 0 {
-            let _ = write!(
-                text,
-                "; {merged} prompts part from their rows before their end, and are trained from there"
-            );
-        }
-        text.push('\n');
-    }
-    let _ = write!(text, "{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
-    if start.step > 0 {
-        let _ = write!(text, "; {} are made", start.step);
-    }
-    if let Some(mesh) = config.several() {
-        let _ = write!(text, "\n{} ranks", mesh.ranks());
-        let (shares, parts) = (mesh.size(FSDP).unwrap_or(1) as u64, config.gradient_accumulation_steps);
-        if shares > parts {
-            let idle = shares - parts;
-            let batches = if parts == 1 { "micro-batch" } else { "micro-batches" };
-            let _ =
-                write!(text, "; a step has {parts} {batches}, so {idle} of {shares} compute padding alone");
-        }
-    }
-    print(&format!("{text}\n"));
 }
