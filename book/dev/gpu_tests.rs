@@ -35,7 +35,12 @@ pub fn pack(root: &Path) -> Result<(), Error> {
     let archive = root.join("target/gpu-tests.tar.xz");
     // The programs share most of their code: a dictionary that holds several of them halves the archive.
     let mut tar = Command::new("tar");
-    tar.env("XZ_OPT", "--lzma2=preset=3,dict=96MiB").arg("-C").arg(root.join("target")).arg("-cJf").arg(&archive).arg(FOLDER);
+    tar.env("XZ_OPT", "--lzma2=preset=3,dict=96MiB")
+        .arg("-C")
+        .arg(root.join("target"))
+        .arg("-cJf")
+        .arg(&archive)
+        .arg(FOLDER);
     run(&mut tar)?;
     fs::remove_dir_all(&stage).map_err(|source| Error::File { path: stage, source })?;
     let bytes = fs::metadata(&archive).map_or(0, |data| data.len());

@@ -18,8 +18,8 @@ use challenges::{given, graph, issues, loss, nf4};
 use reference::oracles;
 
 use crate::calls::{capped, replay_command};
-use crate::source::Source;
 use crate::rubric;
+use crate::source::Source;
 use crate::unwound::caught;
 
 /// An oracle that steps may not call.
