@@ -289,13 +289,13 @@ impl Fsdp for Slips {
         match self.0 {
             Slip::OneFOneB => one_f_one_b(shape, workload),
             Slip::Known => {
-                better(Solution.schedule(shape, workload)?, zero_bubble(shape, workload), workload)
+                Ok(better(Solution.schedule(shape, workload)?, zero_bubble(shape, workload), workload))
             }
             Slip::TwoRules => {
                 let preference = [Kind::Backward, Kind::Forward, Kind::Recompute, Kind::Weight];
                 let ahead = (0..shape.ranks()).map(|rank| shape.ranks() - rank).collect();
                 let other = schedule::listed(shape, workload, &Rule { preference, ahead });
-                better(Solution.schedule(shape, workload)?, other, workload)
+                Ok(better(Solution.schedule(shape, workload)?, other, workload))
             }
             Slip::SearchElsewhere if shape.ranks() == 2 && shape.micro_batches() == 4 => {
                 let found = shortest(shape, workload, 300_000)?;
@@ -337,16 +337,13 @@ fn one_f_one_b(shape: Shape, workload: &Workload) -> Result<Schedule, schedule::
     Schedule::new(shape, (0..shape.ranks()).map(line).collect())
 }
 
-/// The shorter one, if the other one can be run.
-fn better(
-    own: Schedule,
-    other: Result<Schedule, schedule::Error>,
-    workload: &Workload,
-) -> Result<Schedule, schedule::Error> {
+/// Returns the shorter one, if the other one can be run.
+fn better(own: Schedule, other: Result<Schedule, schedule::Error>, workload: &Workload) -> Schedule {
     let time = |schedule: &Schedule| Some(check(schedule, workload).ok()?.simulate().makespan());
-    let Ok(other) = other else { return Ok(own) };
-    let is_shorter = time(&other).zip(time(&own)).is_some_and(|(other, own)| other < own);
-    Ok(if is_shorter { other } else { own })
+    match other {
+        Ok(other) if time(&other).zip(time(&own)).is_some_and(|(other, own)| other < own) => other,
+        _ => own,
+    }
 }
 
 /// Elements of the whole part.

@@ -109,7 +109,7 @@ mod tests {
         let shown: BTreeMap<_, _> = next_to(&times, &all).into_iter().collect();
         assert_eq!(shown.len(), cases.len() + 1);
         assert!((shown["nf4.over_library"].value - 3.0).abs() < 1e-12);
-        assert_eq!(shown["nf4.library.attempt.2048x8192.f16"].value, 30.0);
+        assert!((shown["nf4.library.attempt.2048x8192.f16"].value - 30.0).abs() < 1e-12);
         let few: BTreeMap<_, _> = all.into_iter().take(1).collect();
         assert!(next_to(&times, &few).is_empty());
     }
