@@ -23,7 +23,7 @@ use challenges::issues::gguf::{self, Gguf, Projector, TensorType, TextModel};
 use challenges::issues::vision::{
     self, Batch, Cut, Image, Normalization, Placeholders, Positions, Row, Rule, Sample, Side, Size, Vision,
 };
-use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use challenges::nf4::{Absmax, Nf4, Output, Weight};
 use compiler::front::capture::Capture;
 use compiler::ir::arena::{Arena, Life};
 use compiler::ir::code::Code;
@@ -36,6 +36,7 @@ use reference::graph::interpret::Values;
 use reference::graph::programs::ScoreEntry;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Tensor, Type};
 use reference::llama::Rope;
+use tests::attempts::honest;
 
 /// Set for the grader's own processes.
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
@@ -117,15 +118,15 @@ impl Nf4 for Mistaken {
             }
         }
         let swapped: Vec<u8> = packed.iter().map(|byte| byte.rotate_left(4)).collect();
-        Solution.unpack(&swapped, codes);
+        honest::nf4::Solution.unpack(&swapped, codes);
     }
 
     fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
-        Solution.look_up(codes, table, values);
+        honest::nf4::Solution.look_up(codes, table, values);
     }
 
     fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
-        Solution.block(packed, table, absmax, values);
+        honest::nf4::Solution.block(packed, table, absmax, values);
     }
 
     fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
@@ -138,21 +139,21 @@ impl Nf4 for Mistaken {
     }
 
     fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        Solution.dequantize(cpu, weight, out);
+        honest::nf4::Solution.dequantize(cpu, weight, out);
     }
 
     fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        Solution.dequantize_fast(cpu, weight, out);
+        honest::nf4::Solution.dequantize_fast(cpu, weight, out);
     }
 }
 
 impl Compile for Mistaken {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        graph::Solution.capture(name, program, examples)
+        honest::graph::Solution.capture(name, program, examples)
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        let mut buckets = graph::Solution.buckets(facts);
+        let mut buckets = honest::graph::Solution.buckets(facts);
         buckets.pop();
         buckets
     }
@@ -170,7 +171,7 @@ impl Compile for Mistaken {
     }
 
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        graph::Solution.keep(sized, must)
+        honest::graph::Solution.keep(sized, must)
     }
 
     fn place(&self, lives: &[Option<Life>]) -> Arena {
@@ -178,19 +179,20 @@ impl Compile for Mistaken {
             let (first, last) = (*life.parts.start(), *life.parts.end());
             Life { parts: first..=last.saturating_sub(1).max(first), ..life.clone() }
         };
-        graph::Solution.place(&lives.iter().map(|life| life.as_ref().map(shorter)).collect::<Vec<_>>())
+        honest::graph::Solution
+            .place(&lives.iter().map(|life| life.as_ref().map(shorter)).collect::<Vec<_>>())
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        graph::Solution.lower(op, from, to, inputs, code)
+        honest::graph::Solution.lower(op, from, to, inputs, code)
     }
 
     fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
-        graph::Solution.tune(candidates, time)
+        honest::graph::Solution.tune(candidates, time)
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        graph::Solution.flex(program, types, known, slope)
+        honest::graph::Solution.flex(program, types, known, slope)
     }
 }
 
@@ -198,12 +200,12 @@ impl Chat for Mistaken {
     /// Escapes what a web page must not hold.
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
         let mut json = String::new();
-        chat::Solution.json_string(text, ensure_ascii, &mut json);
+        honest::chat::Solution.json_string(text, ensure_ascii, &mut json);
         out.push_str(&json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"));
     }
 
     fn float(&self, value: f64) -> String {
-        chat::Solution.float(value)
+        honest::chat::Solution.float(value)
     }
 
     /// Takes the tokens that lie within a span.
@@ -232,12 +234,12 @@ impl Chat for Mistaken {
     }
 
     fn schema(&self, kind: &ArgumentType) -> serde_json::Value {
-        chat::Solution.schema(kind)
+        honest::chat::Solution.schema(kind)
     }
 
     /// Writes `required` also where nothing is.
     fn tool(&self, signature: &Signature) -> Tool {
-        let mut tool = chat::Solution.tool(signature);
+        let mut tool = honest::chat::Solution.tool(signature);
         if tool.function.parameters.get("required").is_none() {
             tool.function.parameters["required"] = serde_json::json!([]);
         }
@@ -257,19 +259,19 @@ impl Chat for Mistaken {
     fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         let there = |marker: &MarkerState| matches!(marker.found, Match::At(_));
         let known: Vec<MarkerState> = markers.iter().filter(|marker| there(marker)).cloned().collect();
-        match chat::Solution.decide(&known, usize::MAX) {
+        match honest::chat::Solution.decide(&known, usize::MAX) {
             Next::Take(first) => {
                 let mut indices = (0..markers.len()).filter(|index| there(&markers[*index]));
                 indices.nth(first).map_or(Next::Pending(end), Next::Take)
             }
-            Next::Pending(_) => chat::Solution.decide(markers, end),
+            Next::Pending(_) => honest::chat::Solution.decide(markers, end),
         }
     }
 
     /// Quotes names before the strings are out of the way.
     fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String {
-        let named = chat::Solution.json_of(text, &[], unquoted_keys);
-        chat::Solution.json_of(&named, strings, false)
+        let named = honest::chat::Solution.json_of(text, &[], unquoted_keys);
+        honest::chat::Solution.json_of(&named, strings, false)
     }
 
     /// Joins what is outside of the marks before it looks.
@@ -278,18 +280,18 @@ impl Chat for Mistaken {
         let outside = rendered.text.chars().enumerate().filter(|(at, _)| !marked(at)).map(|(_, c)| c);
         match criterion {
             Criterion::Marked => !outside.collect::<String>().contains(word),
-            criterion => chat::Solution.shows(rendered, word, criterion),
+            criterion => honest::chat::Solution.shows(rendered, word, criterion),
         }
     }
 }
 
 impl Vision for Mistaken {
     fn limited(&self, rule: Rule, given: Option<usize>) -> Result<Rule, vision::Error> {
-        vision::Solution.limited(rule, given)
+        honest::vision::Solution.limited(rule, given)
     }
 
     fn size(&self, rule: Rule, image: Size) -> Result<Size, vision::Error> {
-        let right = vision::Solution.size(rule, image)?;
+        let right = honest::vision::Solution.size(rule, image)?;
         let Rule::Area { factor, least, most } = rule else { return Ok(right) };
         let round = |edge: usize| (edge as f64 / factor as f64).round() as usize * factor;
         let rounded = Size::new(round(image.height), round(image.width));
@@ -297,27 +299,27 @@ impl Vision for Mistaken {
     }
 
     fn resized(&self, image: &Image, to: Size) -> Image {
-        vision::Solution.resized(image, to)
+        honest::vision::Solution.resized(image, to)
     }
 
     fn patches(&self, image: &Image, cut: Cut, by: &Normalization) -> Vec<f32> {
-        vision::Solution.patches(image, cut, by)
+        honest::vision::Solution.patches(image, cut, by)
     }
 
     fn expanded(&self, sample: &Sample, by: &Placeholders) -> Result<Row, vision::Error> {
-        vision::Solution.expanded(sample, by)
+        honest::vision::Solution.expanded(sample, by)
     }
 
     fn positions(&self, row: &Row, by: &Placeholders) -> Positions {
-        vision::Solution.positions(row, by)
+        honest::vision::Solution.positions(row, by)
     }
 
     fn labels(&self, row: &Row) -> Vec<i32> {
-        vision::Solution.labels(row)
+        honest::vision::Solution.labels(row)
     }
 
     fn batch(&self, rows: &[Row], by: &Placeholders, pad: i32, side: Side) -> Batch {
-        vision::Solution.batch(rows, by, pad, side)
+        honest::vision::Solution.batch(rows, by, pad, side)
     }
 }
 
@@ -325,19 +327,19 @@ impl Attend for Mistaken {
     /// Keeps the keys that are at most a window away.
     fn sees(&self, at: &ScoreEntry, rules: &Rules) -> Tensor {
         let window = rules.window.map(|window| window + 1);
-        attention::Solution.sees(at, &Rules { window, ..*rules })
+        honest::attention::Solution.sees(at, &Rules { window, ..*rules })
     }
 
     /// Takes the first that is meant for the request.
     fn choose(&self, wanted: &[Feature], back_ends: &[BackEnd]) -> Vec<Verdict> {
         let able: Vec<BackEnd> =
             back_ends.iter().map(|back_end| BackEnd { has: &Feature::ALL, ..*back_end }).collect();
-        attention::Solution.choose(wanted, &able)
+        honest::attention::Solution.choose(wanted, &able)
     }
 
     /// Begins a document where the number changes.
     fn pack(&self, documents: &[i32], _: usize) -> Packing {
-        attention::Solution.pack(documents, documents.len().max(1))
+        honest::attention::Solution.pack(documents, documents.len().max(1))
     }
 
     /// Forgets that all parts may see nothing.
@@ -363,25 +365,25 @@ impl Attend for Mistaken {
         most: usize,
         least: usize,
     ) -> Vec<Range<usize>> {
-        attention::Solution.pieces(queries, keys, &Rules { window: None, ..*rules }, most, least)
+        honest::attention::Solution.pieces(queries, keys, &Rules { window: None, ..*rules }, most, least)
     }
 
     /// Gives the sink the other share.
     fn sink(&self, part: &Part, sinks: &Tensor) -> Tensor {
-        let kept = attention::Solution.sink(part, sinks);
+        let kept = honest::attention::Solution.sink(part, sinks);
         (&part.output.cast(Dtype::F32) - &kept.cast(Dtype::F32)).cast(part.output.ty().dtype)
     }
 }
 
 impl Gguf for Mistaken {
     fn sizes(&self, shape: &[usize]) -> Vec<usize> {
-        gguf::Solution.sizes(shape)
+        honest::gguf::Solution.sizes(shape)
     }
 
     /// Answers where each row goes.
     fn rotary_rows(&self, rows: usize, heads: usize) -> Vec<usize> {
         let mut to = vec![0; rows];
-        gguf::Solution
+        honest::gguf::Solution
             .rotary_rows(rows, heads)
             .into_iter()
             .enumerate()
@@ -390,25 +392,25 @@ impl Gguf for Mistaken {
     }
 
     fn rope_factors(&self, rope: &Rope, head_dim: usize) -> Option<Vec<f32>> {
-        gguf::Solution.rope_factors(rope, head_dim)
+        honest::gguf::Solution.rope_factors(rope, head_dim)
     }
 
     /// Takes the scale without its sign.
     fn quantize(&self, ty: TensorType, numbers: &[f32]) -> Vec<u8> {
-        let mut bytes = gguf::Solution.quantize(ty, numbers);
+        let mut bytes = honest::gguf::Solution.quantize(ty, numbers);
         bytes.chunks_exact_mut(ty.block()[1]).for_each(|block| block[1] &= 0x7f);
         bytes
     }
 
     /// Forgets the keys.
     fn text_tensor(&self, model: &TextModel, name: &str) -> Option<gguf::Piece> {
-        let right = gguf::Solution.text_tensor(model, name)?;
+        let right = honest::gguf::Solution.text_tensor(model, name)?;
         let part = if name.contains("k_proj") { gguf::Part::Whole } else { right.part };
         Some(gguf::Piece { part, ..right })
     }
 
     fn text_keys(&self, model: &TextModel) -> Vec<(String, gguf::Value)> {
-        gguf::Solution.text_keys(model)
+        honest::gguf::Solution.text_keys(model)
     }
 
     /// Cuts the patch embedding along its colours.
@@ -417,10 +419,10 @@ impl Gguf for Mistaken {
         if shape.len() == 5 {
             shape.swap(1, 2);
         }
-        gguf::Solution.projector_tensors(projector, name, &shape)
+        honest::gguf::Solution.projector_tensors(projector, name, &shape)
     }
 
     fn projector_keys(&self, projector: &Projector) -> Vec<(String, gguf::Value)> {
-        gguf::Solution.projector_keys(projector)
+        honest::gguf::Solution.projector_keys(projector)
     }
 }

@@ -21,7 +21,7 @@ mod gates;
 mod gguf;
 mod graph;
 mod hidden;
-mod honest;
+pub mod honest;
 mod loss;
 mod output;
 mod planted;
