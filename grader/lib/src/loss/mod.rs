@@ -154,7 +154,8 @@ mod tests {
             let done = checks::run(name, on, 1);
             assert!(done.is_ok(), "{name}: {done:?}");
         }
-        for name in ["logits kept", "mean of chunk means"] {
+        // not "logits kept": it counts the bytes of the whole process, in which other tests run
+        for name in ["chunk size ignored", "mean of chunk means"] {
             assert_eq!(guards::run(name, on, 1), Ok(None), "{name}");
         }
         assert!(CPU.counts().launches > 0 && card.is_sound());
