@@ -14,11 +14,11 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use book::markdown::{Block, Piece, pieces};
-use challenges::graph::{self, Compile};
-use challenges::issues::attention::{self, Attend, BackEnd, Feature, Packing, Part, Rules, Verdict};
+use challenges::graph::Compile;
+use challenges::issues::attention::{Attend, BackEnd, Feature, Packing, Part, Rules, Verdict};
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
+use challenges::issues::chat::{Chat, Find, MarkerState, Match, Next, Rendered, Tool};
 use challenges::issues::gguf::{self, Gguf, Projector, TensorType, TextModel};
 use challenges::issues::vision::{
     self, Batch, Cut, Image, Normalization, Placeholders, Positions, Row, Rule, Sample, Side, Size, Vision,
