@@ -107,34 +107,34 @@ pub enum Find {
     Pending(usize),
 }
 
-/// A marker, and what is seen of it.
+/// A marker, and where it is in the text so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkerState<'t> {
     /// The field whose region it opens or closes.
     pub field: &'t str,
-    /// Whether it opens one.
+    /// True if the marker opens the region, false if it closes it.
     pub opens: bool,
-    /// Where it is.
+    /// The place of the marker.
     pub found: Match,
 }
 
-/// What is seen of a marker.
+/// The place of a marker in a text that may still grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// It is there.
+    /// The marker covers these bytes.
     At(Range<usize>),
-    /// It begins nowhere before this byte, a place in the text or its length; there it may.
+    /// The marker does not begin before this byte, which is at most the length of the text; it may begin there.
     Pending(usize),
-    /// It is not there, and will not be.
+    /// The marker is not in the text, however the text goes on.
     Never,
 }
 
-/// What comes next in a text.
+/// The next marker in a text, or how far there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The marker of this index.
     Take(usize),
-    /// No marker begins before this byte; `usize::MAX`: none will.
+    /// No marker begins before this byte. `usize::MAX` if none will.
     Pending(usize),
 }
 

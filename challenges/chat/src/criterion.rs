@@ -27,7 +27,7 @@ pub enum Criterion {
 // ANCHOR_END: chat-criterion
 
 impl Criterion {
-    /// What is so if it does not hold, to be read between a word and a text.
+    /// Returns the words for a criterion that does not hold, to be read between a word and a text.
     pub(crate) fn failed(self) -> &'static str {
         match self {
             Criterion::Written | Criterion::Any => "is nowhere in",

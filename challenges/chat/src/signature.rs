@@ -3,33 +3,33 @@
 /// A function that is a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
-    /// Its name.
+    /// The function's name.
     pub name: String,
-    /// What it does.
+    /// A description of the function, for the model.
     pub description: String,
-    /// What it takes, in order.
+    /// The arguments, in order.
     pub arguments: Vec<Argument>,
 }
 
 /// An argument of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
-    /// Its name.
+    /// The argument's name.
     pub name: String,
-    /// What it is for.
+    /// A description of the argument, for the model.
     pub description: String,
-    /// What it may be.
+    /// The argument's type.
     pub kind: ArgumentType,
-    /// Whether a call may leave it out: in Python, whether it has a default. That it may be null is part of its type.
+    /// True if a call may leave the argument out: in Python, if it has a default. Whether it may be null is part of its type.
     pub optional: bool,
 }
 
-/// What an argument may be; [`Chat::schema`](crate::contract::Chat::schema) writes it.
+/// The type of an argument. [`Chat::schema`](crate::contract::Chat::schema) writes it as a JSON schema.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentType {
-    /// Anything.
+    /// Any value.
     Any,
-    /// Nothing: a null.
+    /// Null.
     Null,
     /// True or false.
     Boolean,
@@ -39,14 +39,14 @@ pub enum ArgumentType {
     Number,
     /// A text.
     Text,
-    /// One of these texts.
+    /// A text out of a list.
     Choice(Vec<String>),
-    /// This, or nothing: the same schema, and `nullable`.
+    /// A type that may also be null: its schema has `nullable`.
     Nullable(Box<ArgumentType>),
-    /// Any number of these, in order.
+    /// A list of any length whose elements have one type.
     List(Box<ArgumentType>),
-    /// One of each, in this order.
+    /// A list with one element of each type, in this order.
     Tuple(Vec<ArgumentType>),
-    /// These by name.
+    /// An object whose values have one type.
     Map(Box<ArgumentType>),
 }

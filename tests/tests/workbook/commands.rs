@@ -162,6 +162,13 @@ fn backups(folder: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn report_without_a_scorecard_says_how_to_get_one() {
+    let folder = exercises();
+    let ran = run(Path::new(GRADER), folder.path(), &["report"]);
+    assert!(ran.code == 2 && ran.stderr.contains("no scorecard is kept yet: `score`"), "{}", ran.stderr);
+}
+
+#[test]
 fn one_step_is_reset_and_the_others_stay() {
     let folder = exercises();
     let [derived, solved] = [true, false].map(|derived| {

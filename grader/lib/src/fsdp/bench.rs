@@ -427,6 +427,24 @@ impl Nf4 for ThreePasses {
 mod tests {
     use super::*;
 
+    #[test]
+    fn outputs_are_spoilt_in_drawn_windows() {
+        let job = Job::drawn(model(512), 1, RATE, [1, RANKS], SHAPE).expect("a job");
+        let counted = Counted::new(&nf4::Solution, &job).expect("random numbers");
+        let spoilt = || {
+            let mut out = vec![0_u8; 4096 * WINDOW + 5];
+            counted.spoil(&mut out);
+            let windows =
+                out.chunks(WINDOW).map(|window| window.iter().filter(|byte| **byte == 0xff).count());
+            let whole: Vec<usize> =
+                windows.enumerate().filter(|(_, count)| *count > 0).map(|(at, _)| at).collect();
+            assert!(out.iter().all(|byte| [0, 0xff].contains(byte)) && whole.len() <= SPOILT, "{whole:?}");
+            assert!(whole.len() > SPOILT / 2, "{whole:?}");
+            whole
+        };
+        assert_ne!(spoilt(), spoilt(), "windows are drawn anew");
+    }
+
     /// Rank 0 is slower in one round, rank 1 in the other.
     #[test]
     fn a_step_takes_as_long_as_its_slowest_rank() {

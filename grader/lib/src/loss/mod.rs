@@ -154,10 +154,12 @@ mod tests {
             let done = checks::run(name, on, 1);
             assert!(done.is_ok(), "{name}: {done:?}");
         }
-        // not "logits kept": it counts the bytes of the whole process, in which other tests run
         for name in ["chunk size ignored", "mean of chunk means"] {
             assert_eq!(guards::run(name, on, 1), Ok(None), "{name}");
         }
+        // The guard counts the bytes of the whole process, in which other tests allocate, too. That can only trip it.
+        let is_quiet = (1..=20).any(|seed| guards::run("logits kept", on, seed) == Ok(None));
+        assert!(is_quiet, "logits kept");
         assert!(CPU.counts().launches > 0 && card.is_sound());
     }
 

@@ -69,14 +69,24 @@ impl Kept {
             };
             return Err(format!("expected those of {}, found {}", describe(expected), describe(found)));
         }
-        match self.microseconds.iter().find(|(_, time)| !(time.is_finite() && **time > 0.0)) {
-            Some((case, time)) => Err(format!("{case}: expected microseconds above 0, found {time}")),
+        let cases: Vec<String> = BENCHES.iter().map(bench_name).collect();
+        for (case, time) in &self.microseconds {
+            if !cases.contains(case) {
+                return Err(format!("expected the cases {}, found {case}", cases.join(", ")));
+            }
+            if !(time.is_finite() && *time > 0.0) {
+                return Err(format!("{case}: expected microseconds above 0, found {time}"));
+            }
+        }
+        match cases.iter().find(|case| !self.microseconds.contains_key(*case)) {
+            Some(case) => Err(format!("expected the case {case}, found none")),
             None => Ok(self.microseconds),
         }
     }
 }
 
-/// Each time under the name that the report compares with the attempt's.
+/// Each time under the name that the report compares with the attempt's; nothing where a part of the published cases was
+/// timed, since there is no total.
 fn next_to(
     times: &BTreeMap<String, f64>,
     numbers: &BTreeMap<String, Measurement>,
@@ -112,5 +122,30 @@ mod tests {
         assert!((shown["nf4.library.attempt.2048x8192.f16"].value - 30.0).abs() < 1e-12);
         let few: BTreeMap<_, _> = all.into_iter().take(1).collect();
         assert!(next_to(&times, &few).is_empty());
+    }
+
+    #[test]
+    fn foreign_and_damaged_times_are_refused() {
+        let machine = Machine { cpu: "Chip".into(), cores: 2, vector: "AVX2".into(), ..Machine::default() };
+        let times: BTreeMap<String, f64> = BENCHES.iter().map(|bench| (bench_name(bench), 30.0)).collect();
+        let first = bench_name(&BENCHES[0]);
+        let with = |case: &str, time| times.clone().into_iter().chain([(case.to_owned(), time)]).collect();
+        let mut few = times.clone();
+        few.remove(&first);
+        for (threads, avx512, microseconds, reason) in [
+            (2, false, times.clone(), None),
+            (4, false, times.clone(), Some("expected those of Chip, 2 threads, without AVX-512")),
+            (2, true, times.clone(), Some("found Chip, 2 threads, with AVX-512")),
+            (2, false, with("1x1.bf16", 1.0), Some("found 1x1.bf16")),
+            (2, false, with(&first, 0.0), Some("expected microseconds above 0, found 0")),
+            (2, false, few, Some("found none")),
+        ] {
+            let kept = Kept { processor: "Chip".into(), threads, avx512, microseconds };
+            match (kept.of(&machine), reason) {
+                (Ok(found), None) => assert_eq!(found, times),
+                (Err(message), Some(reason)) => assert!(message.contains(reason), "{message}"),
+                (found, _) => panic!("{found:?}, expected {reason:?}"),
+            }
+        }
     }
 }

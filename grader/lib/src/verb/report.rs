@@ -1,6 +1,6 @@
 //! `report` and `verify-report`: a scorecard from a file, shown or computed again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use reference::clean::clean;
 use scorecard::file as scorecard_file;
@@ -18,12 +18,23 @@ use crate::workbook::{Workbook, folder};
 pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failure> {
     let path = match file {
         Some(path) => path.to_path_buf(),
-        None => folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json"),
+        None => last()?,
     };
     options.writes_elsewhere(&[&path])?;
     let card = scorecard_file::read(&path).map_err(Failure::Usage)?;
     show(options, &card, Scope::Score, &[])?;
     Ok(exit_code(&card, options.strict))
+}
+
+/// Returns the file of the last scorecard.
+fn last() -> Result<PathBuf, Failure> {
+    let path = folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json");
+    if path.exists() {
+        return Ok(path);
+    }
+    let what_to_do =
+        "`score` keeps that of your exercises; `report FILE` shows one that `score --json -o FILE` wrote";
+    Err(Failure::Usage(format!("no scorecard is kept yet: {what_to_do}")))
 }
 
 /// What `verify-report` cannot know of a report that holds.
