@@ -64,7 +64,20 @@ pub fn planned_by_solutions<'a>(
 ) -> forecast::Planned<'a> {
     let (passes, dequantizer, attempt) = (&graph::Solution, &nf4::DEQUANTIZER, &Solution);
     let (pipeline, room, threads) = (None, Room::default(), 1);
-    forecast::Planned { passes, dequantizer, attempt, spec, recipe, mesh, pipeline, room, threads, store }
+    let loss = None;
+    forecast::Planned {
+        passes,
+        dequantizer,
+        attempt,
+        spec,
+        recipe,
+        mesh,
+        pipeline,
+        room,
+        loss,
+        threads,
+        store,
+    }
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.

@@ -221,7 +221,12 @@ impl<'a> Model<'a> {
 
     /// From token ids (B, T) to what the output layer is given, (B * T, H).
     pub fn hidden(&self, ids: &Tensor) -> Tensor {
-        let x = self.norm("model.norm", &self.states(ids));
+        self.last_norm(&self.states(ids))
+    }
+
+    /// The last layer's states (B, T, H) to what the output layer is given, (B * T, H).
+    pub(super) fn last_norm(&self, states: &Tensor) -> Tensor {
+        let x = self.norm("model.norm", states);
         x.reshape([&x.dim(0) * &x.dim(1), x.dim(2)])
     }
 

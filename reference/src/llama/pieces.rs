@@ -38,6 +38,28 @@ impl Spec {
     /// A piece as a graph, under canonical names. Its first output is `y`, or the `loss` of the [`Piece::Head`], whose
     /// other outputs are those of [`Spec::microbatch`].
     pub fn piece(&self, piece: Piece) -> Result<Graph, Error> {
+        self.piece_with(piece, false)
+    }
+
+    /// A piece as an evaluation runs it: without dropout. The [`Piece::Head`] of a classifier also gives `logits` f32
+    /// (B, T, C).
+    pub fn evaluation_piece(&self, piece: Piece) -> Result<Graph, Error> {
+        let read_only = Spec { dropout: false, ..self.clone() };
+        read_only.piece_with(piece, self.config.classifier.is_some())
+    }
+
+    /// The [`Piece::Head`] up to the output layer, for a loss that is computed elsewhere: `x` to `hidden` (B * T, H), in
+    /// the compute type.
+    pub fn head_states(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_head_states");
+        let model = Model::new(self, builder.tape());
+        let [batch, length] = model.batch();
+        let x = builder.tape().input("x", self.compute, [batch, length, self.config.hidden.into()]);
+        builder.tape().output("hidden", &model.last_norm(&x));
+        builder.finish()
+    }
+
+    fn piece_with(&self, piece: Piece, has_logits: bool) -> Result<Graph, Error> {
         let builder = Builder::new(piece.graph_name());
         let tape = builder.tape();
         let model = Model::new(self, tape);
@@ -50,7 +72,11 @@ impl Spec {
             Piece::Layer(layer) => tape.output("y", &model.layer(layer, &x())),
             Piece::Head => {
                 let items = tape.input("items", Dtype::F32, &Type::scalar(Dtype::F32).shape);
-                model.write_statistics(&model.head(&x()), &items);
+                let logits = model.head(&x());
+                model.write_statistics(&logits, &items);
+                if has_logits {
+                    tape.output("logits", &logits.cast(Dtype::F32));
+                }
             }
         }
         piece.canonical(&builder.finish()?)

@@ -125,6 +125,21 @@ pub fn accumulate_from_states(spec: &Spec) -> Result<Graph, Error> {
 ///
 /// Fails where nothing of it is trained.
 pub fn accumulate_from_weight(spec: &Spec) -> Result<Graph, Error> {
+    let (graph, parameters, gradients) = from_weight(spec)?;
+    add_up(graph, &parameters, gradients)
+}
+
+/// [`accumulate_from_weight`] for one micro-batch: each [`gradient`] is an output, and nothing is added up.
+///
+/// Fails where nothing of the output layer is trained.
+pub fn gradients_from_weight(spec: &Spec) -> Result<Graph, Error> {
+    let (mut graph, parameters, gradients) = from_weight(spec)?;
+    parameters.iter().zip(gradients).for_each(|((name, _), id)| graph.output(gradient(name), id));
+    Ok(graph)
+}
+
+/// The trained inputs of the output layer, and the node of each one's gradient.
+fn from_weight(spec: &Spec) -> Result<(Graph, Vec<(String, Id)>, Vec<Id>), Error> {
     let graph = spec.wide_output_layer()?;
     let parameters = trained(&graph)?;
     let weight = graph.outputs()[0].1;
@@ -135,7 +150,26 @@ pub fn accumulate_from_weight(spec: &Spec) -> Result<Graph, Error> {
     let mut graph = builder.finish()?;
     let gradients = grad::pull_back(&mut graph, weight, upstream, &ids)?;
     graph.clear_outputs();
-    add_up(graph, &parameters, gradients)
+    Ok((graph, parameters, gradients))
+}
+
+/// The gradients of [`Spec::head_states`] for one micro-batch: from `x` and the gradient of `hidden`, `hidden.grad` of
+/// the same type, to [`STREAM_GRAD`] and the [`gradient`] of everything that is trained of the last norm.
+pub fn gradients_from_states(spec: &Spec) -> Result<Graph, Error> {
+    let graph = spec.head_states()?;
+    let hidden = graph.outputs()[0].1;
+    let x = graph.find_input("x").expect("the states have an input `x`");
+    let trained = parameters(&graph).into_iter().map(|(name, id)| (gradient(&name), id));
+    let (names, ids): (Vec<String>, Vec<Id>) =
+        std::iter::once((STREAM_GRAD.to_owned(), x)).chain(trained).unzip();
+    let builder = Builder::onto(graph);
+    let states = builder.tensor(hidden);
+    let upstream = builder.id(&builder.tape().input("hidden.grad", states.ty().dtype, states.shape()))?;
+    let mut graph = builder.finish()?;
+    let gradients = grad::pull_back(&mut graph, hidden, upstream, &ids)?;
+    graph.clear_outputs();
+    names.into_iter().zip(gradients).for_each(|(name, id)| graph.output(name, id));
+    Ok(graph)
 }
 
 /// The gradient of the residual stream: that of a piece's `y` goes in, and that of its `x` comes out, under one name.

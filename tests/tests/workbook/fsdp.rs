@@ -108,7 +108,7 @@ impl Job<'_> {
         let How { pipeline, room, sharding, stores_apart } = how;
         let store = Store::default();
         let own = || if stores_apart { Store::default() } else { store.clone() };
-        let team = |world| Team { world, mesh, pipeline, room, sharding, store: own() };
+        let team = |world| Team { world, mesh, pipeline, room, sharding, loss: None, store: own() };
         let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(team(comm), attempt));
         let flat = |outcome: Result<Result<Trained, fsdp::Error>, CommError>| {
             outcome.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
@@ -603,7 +603,8 @@ fn a_rank_that_dies_or_fails_ends_the_others() {
                 let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &faulty };
                 let room = Room::default();
                 let (world, sharding) = (comm, Sharding::Parameters);
-                let team = Team { world, mesh, pipeline: None, room, sharding, store: store.clone() };
+                let team =
+                    Team { world, mesh, pipeline: None, room, sharding, loss: None, store: store.clone() };
                 let spec = job.spec.clone();
                 let mut rank =
                     Rank::new(on, team, &fsdp::Solution, job.model, spec, &job.recipe, &job.start)?;

@@ -17,127 +17,23 @@
 //! update     weight.grad          -> the sums of gradients grow in place
 //! ```
 
+mod loss;
+
 use std::collections::BTreeMap;
 
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
-use reference::graph::interpret::Values;
-use reference::graph::{Array, Dtype, Graph, Symbol, Tape, Tensor, Type};
+use reference::graph::{Graph, Symbol, Type};
 use reference::llama::{Spec, Storage, train};
-use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
 use super::Error;
-use super::microbatch::{Logged, Microbatch, device_error, put};
+use super::microbatch::{Logged, Microbatch, device_error};
 use super::replica::{Activations, Machine};
-use crate::loss::problem::row_dim;
-use crate::loss::run::{Hidden, Job, Results, Runner, Size};
-use crate::loss::{Chunked, Loss, Problem, Trains};
-use compiler::Compile;
 
-/// A loss in chunks.
-#[derive(Clone, Copy)]
-pub struct InChunks<'a> {
-    /// The steps of challenge E.
-    pub attempt: &'a dyn Chunked,
-    /// What they compute.
-    pub causal: &'a Causal,
-    /// How large chunks are.
-    pub size: Size,
-}
-
-/// The loss of a language model, with what is logged of each token.
-pub struct Causal {
-    problem: Problem,
-    total: Total,
-}
-
-/// What the losses of a micro-batch's tokens become, before they are a part of their step's loss. Either way that is
-/// the sum over all tokens of the step divided by their number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Total {
-    /// Their sum.
-    Sum,
-    /// Their mean.
-    Mean,
-}
-
-/// The loss of a language model over the tokens of a micro-batch.
-///
-/// # Errors
-/// If the model has no vocabulary.
-pub fn causal(spec: &Spec, total: Total) -> Result<Causal, Error> {
-    let loss = Loss::new(
-        "causal",
-        spec.config.vocab,
-        |tape, logits| {
-            let rows = next_token_rows(logits, &labels(tape));
-            vec![
-                (LOSSES, rows.losses),
-                (CORRECT, rows.correct.detach()), // so that nothing is computed to be multiplied by 0
-                (ENTROPY, rows.entropy.detach()),
-            ]
-        },
-        |tape| {
-            let values = tape.input(LOSSES, Dtype::F32, [row_dim(tape)]);
-            let weights = kept(&labels(tape), IGNORED);
-            Rows { values, weights }.reduce(total.reduction())
-        },
-    );
-    Ok(Causal { problem: problem(spec, loss.map_err(Error::Graph)?), total })
-}
-
-/// Another loss of a model's logits, such as one of [`sequences`](crate::loss::sequences).
-pub fn of_loss(spec: &Spec, loss: Loss) -> Causal {
-    Causal { problem: problem(spec, loss), total: Total::Sum }
-}
-
-fn problem(spec: &Spec, loss: Loss) -> Problem {
-    Problem {
-        loss,
-        width: spec.config.hidden,
-        vocab: spec.config.vocab,
-        dtype: spec.compute,
-        accumulate_dtype: Dtype::F32,
-        bias: false,
-        trains: Trains { hidden: true, weight: spec.has_trained_head(), bias: false },
-    }
-}
-
-fn labels(tape: &Tape) -> Tensor {
-    tape.input("labels", Dtype::I32, [row_dim(tape)])
-}
-
-impl Total {
-    fn reduction(self) -> Reduction {
-        match self {
-            Self::Sum => Reduction::Sum,
-            Self::Mean => Reduction::Mean,
-        }
-    }
-
-    /// What a micro-batch in which so many tokens count has of the loss of a step of so many items.
-    fn share(self, counted: usize, items: u64) -> f64 {
-        match self {
-            Self::Sum => 1.0 / items as f64,
-            Self::Mean => counted as f64 / items as f64,
-        }
-    }
-}
-
-/// Whether one row at least fits into a chunk.
-///
-/// # Errors
-/// If none does, and as [`Runner::size`].
-pub fn check(passes: &dyn Compile, device: &dyn Device, loss: &InChunks<'_>) -> Result<(), Error> {
-    let mut runner = Runner::new(device, passes, loss.attempt, &loss.causal.problem);
-    runner.size(loss.size, USUAL).map(|_| ()).map_err(Error::Loss)
-}
-
-const LOSSES: &str = "losses";
-const CORRECT: &str = "correct";
-const ENTROPY: &str = "entropy";
+pub use loss::{Causal, InChunks, Total, causal, check, of_loss};
+pub(crate) use loss::{ChunkLoss, Computed};
 
 /// The parts of a micro-batch.
 pub(super) struct States<'a> {
@@ -145,14 +41,9 @@ pub(super) struct States<'a> {
     backward: Program,
     saved: Vec<(String, Type)>,
     lent: BTreeMap<String, DeviceTensor>, // what is saved, for the sizes of the last micro-batch
-    runner: Runner<'a>,
-    attempt: &'a dyn Chunked,
-    total: Total,
-    size: Size,
-    given: BTreeMap<String, DeviceTensor>, // of the loss
-    head: Option<String>,                  // the name that the graphs know its weight by
+    loss: ChunkLoss<'a>,
+    head: Option<String>, // the name that the graphs know its weight by
     trained: Option<TrainedHead>,
-    has_documents: bool,
 }
 
 /// An output layer that is trained.
@@ -206,37 +97,27 @@ impl<'a> States<'a> {
             Some(trained) => (trained.weight(session, &BTreeMap::new())?, None),
             None => output_weight(session, on, spec)?,
         };
-        Ok(Self {
-            forward: forward?,
-            backward: backward?,
-            saved,
-            lent: BTreeMap::new(),
-            runner: Runner::new(session.device(), on.passes, loss.attempt, &loss.causal.problem),
-            attempt: loss.attempt,
-            total: loss.causal.total,
-            size: loss.size,
-            given: BTreeMap::from([("weight".to_owned(), weight)]),
-            head,
-            trained,
-            has_documents: spec.rows.documents,
-        })
+        let mut loss = ChunkLoss::new(session.device(), on.passes, loss, spec);
+        loss.set_weight(weight);
+        let lent = BTreeMap::new();
+        Ok(Self { forward: forward?, backward: backward?, saved, lent, loss, head, trained })
     }
 
     /// What the session of the chunks has done so far.
     pub fn counters(&mut self) -> &Counters {
-        self.runner.session().counters()
+        self.loss.counters()
     }
 
     /// The weight of the output layer by the name that the session's graphs know it by, if it is as they expect it.
     pub fn head(&self) -> Option<(&str, &DeviceTensor)> {
-        self.head.as_deref().map(|name| (name, &self.given["weight"]))
+        self.head.as_deref().zip(self.loss.weight())
     }
 
     /// A model whose graphs read the output layer as it is here, and its weight by the name that they know it by.
     pub fn own_head(&self, spec: &Spec) -> (Spec, &'static str, &DeviceTensor) {
         let own = if self.head.is_some() { spec.clone() } else { with_own_head(spec) };
         let name = head_name(&own);
-        (own, name, &self.given["weight"])
+        (own, name, self.loss.weight().expect("no loss is computed"))
     }
 
     /// The batch with padding up to the sizes that are compiled.
@@ -272,7 +153,7 @@ impl<'a> States<'a> {
         self.fit(session.device(), &sizes)?;
         self.refresh(session, &inputs)?;
         let mut io = Io { inputs, sizes, ..Io::default() };
-        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
+        io.inputs.extend(self.head.as_deref().zip(self.loss.weight())); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
         hidden.map_err(Error::Session)
@@ -307,8 +188,8 @@ impl<'a> States<'a> {
         io.inputs.extend(self.head());
         io.sizes = sizes(batch.shape);
         let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, ..) =
-            self.computed(session.device(), hidden.map_err(Error::Session)?, batch, items, 1.0)?;
+        let hidden = hidden.map_err(Error::Session)?;
+        let logged = self.loss.compute(session.device(), hidden, batch, items, 1.0)?.logged;
         Ok(logged)
     }
 
@@ -319,9 +200,8 @@ impl<'a> States<'a> {
         inputs: &BTreeMap<&str, &DeviceTensor>,
     ) -> Result<(), Error> {
         if let Some(trained) = &self.trained {
-            self.given.remove("weight"); // first, so that both are never there together
-            let weight = trained.weight(session, inputs)?;
-            self.given.insert("weight".into(), weight);
+            self.loss.take_weight(); // first, so that both are never there together
+            self.loss.set_weight(trained.weight(session, inputs)?);
         }
         Ok(())
     }
@@ -350,102 +230,23 @@ impl<'a> States<'a> {
         items: u64,
         factor: f64,
     ) -> Result<(Logged, DeviceTensor), Error> {
-        let (logged, hidden, weight) = self.computed(session.device(), hidden, batch, items, factor)?;
+        let shape = hidden.shape.clone();
+        let Computed { logged, hidden, weight } =
+            self.loss.compute(session.device(), hidden, batch, items, factor)?;
         self.add_weight(session, weight)?;
-        Ok((logged, hidden))
+        Ok((logged, DeviceTensor { shape, buffer: hidden }))
     }
 
     /// Adds the gradient of an output layer that is trained to the step.
     pub(super) fn add_weight(&self, session: &mut Session<'_>, weight: Option<Buffer>) -> Result<(), Error> {
-        let (Some(trained), Some(buffer)) = (&self.trained, weight) else { return Ok(()) };
-        let shape = self.given["weight"].shape.clone();
+        let Some((trained, buffer)) = self.trained.as_ref().zip(weight) else { return Ok(()) };
+        let shape = self.loss.weight().expect("no loss is computed").shape.clone();
         trained.add(session, &DeviceTensor { shape, buffer })
     }
 
-    /// The loss of a batch, the gradient of its hidden states in their memory, and that of an output layer that is
-    /// trained.
-    fn computed(
-        &mut self,
-        device: &dyn Device,
-        hidden: DeviceTensor,
-        batch: &Microbatch,
-        items: u64,
-        factor: f64,
-    ) -> Result<(Logged, DeviceTensor, Option<Buffer>), Error> {
-        let DeviceTensor { shape, buffer } = hidden;
-        let counts = self.put_labels(device, batch)?;
-        let counted = counts.iter().filter(|counts| **counts).count();
-        let share = self.total.share(counted, items);
-        let job = Job {
-            hidden: Hidden::Donated(buffer),
-            given: &self.given,
-            counts: &counts,
-            upstream: Some(&[(factor * share) as f32]),
-            size: self.size,
-            so_far: BTreeMap::new(),
-        };
-        let mut results = self.runner.run(job).map_err(Error::Loss)?;
-        let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
-        let sum = |name: &str| results.values[name].iter().map(|value| f64::from(*value)).sum::<f64>();
-        let logged = Logged {
-            loss: results.loss.iter().map(|loss| f64::from(*loss) * share).sum(),
-            counted: counted as f64,
-            correct: sum(CORRECT),
-            entropy: sum(ENTROPY),
-        };
-        let weight = results.gradients.remove("weight.grad");
-        Ok((logged, DeviceTensor { shape, buffer: gradient }, weight))
-    }
-}
-
-/// A loss that asks for more than labels: see [`scored`](super::scored).
-impl States<'_> {
-    /// What each row of a batch is by itself.
-    pub(super) fn values(
-        &mut self,
-        device: &dyn Device,
-        hidden: Buffer,
-        batch: &Microbatch,
-    ) -> Result<BTreeMap<String, Vec<f32>>, Error> {
-        let counts = self.put_labels(device, batch)?;
-        let job = Job {
-            hidden: Hidden::Donated(hidden),
-            given: &self.given,
-            counts: &counts,
-            upstream: None,
-            size: self.size,
-            so_far: BTreeMap::new(),
-        };
-        self.runner.values(job).map_err(Error::Loss)
-    }
-
-    /// The loss of a batch and its gradients, times what is upstream; `given` is what the loss asks for.
-    pub(super) fn losses(
-        &mut self,
-        device: &dyn Device,
-        hidden: Buffer,
-        batch: &Microbatch,
-        (given, upstream): (&Values<f32>, f64),
-    ) -> Result<Results, Error> {
-        let counts = self.put_labels(device, batch)?;
-        given.iter().try_for_each(|(name, value)| put(device, &mut self.given, name, value))?;
-        let job = Job {
-            hidden: Hidden::Donated(hidden),
-            given: &self.given,
-            counts: &counts,
-            upstream: Some(&[upstream as f32]),
-            size: self.size,
-            so_far: BTreeMap::new(),
-        };
-        self.runner.run(job).map_err(Error::Loss)
-    }
-
-    /// Uploads the label of each row; which of them count.
-    fn put_labels(&mut self, device: &dyn Device, batch: &Microbatch) -> Result<Vec<bool>, Error> {
-        let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
-        let counts = labels.iter().map(|label| *label != IGNORED).collect();
-        put(device, &mut self.given, "labels", &Array::integers(&[labels.len()], labels))?;
-        Ok(counts)
+    /// The loss, which reads hidden states.
+    pub(super) fn loss_of_states(&mut self) -> &mut ChunkLoss<'a> {
+        &mut self.loss
     }
 }
 

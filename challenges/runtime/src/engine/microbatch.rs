@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use compiler::session::{self, DeviceTensor};
 use kernels::{Device, DeviceError};
-use reference::graph::Array;
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Dtype};
+use reference::issues::classify::Problem;
+use reference::llama::classify::TARGETS;
+use reference::llama::train::LOSS_SCALE;
+use reference::llama::{DROPOUT_KEY, IMAGE_FEATURES, IMAGE_SLOTS, Spec, rope};
 use reference::loss::IGNORED;
 
 use super::Error;
@@ -41,33 +46,107 @@ pub struct ImageRows {
 }
 
 impl Microbatch {
-    /// One of padding alone.
-    pub(crate) fn padding(shape: [usize; 2]) -> Self {
-        let all = |value: i32| vec![value; shape.iter().product()];
-        let targets = Vec::new();
-        let (ids, labels, positions, documents) = (all(0), all(IGNORED), all(0), all(0));
-        Self { shape, ids, labels, targets, positions, documents, images: None }
+    /// A micro-batch of padding alone, with every input that the model reads.
+    pub(crate) fn padding(shape: [usize; 2], spec: &Spec) -> Self {
+        let tokens: usize = shape.iter().product();
+        let all = |value: i32| vec![value; tokens];
+        let classifier = spec.config.classifier.as_ref();
+        let numbers = classifier.filter(|classifier| classifier.problem() != Problem::SingleLabel);
+        let outputs = numbers.map_or(0, |classifier| classifier.labels.len());
+        let has_axes = spec.config.images.is_some_and(|images| images.sections.is_some());
+        Self {
+            shape,
+            ids: all(0),
+            labels: all(IGNORED),
+            targets: vec![0.0; tokens * outputs],
+            positions: vec![0; tokens * if has_axes { 3 } else { 1 }],
+            documents: all(0),
+            images: spec
+                .rows
+                .images
+                .then(|| ImageRows { slots: all(0), features: vec![0.0; spec.config.hidden] }),
+        }
     }
 
-    /// The same with padding up to a larger shape.
+    /// Returns the same rows with padding up to a larger shape.
     #[must_use]
     pub(crate) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
-        let fill = |values: &[i32], padding: i32| {
-            let mut all = vec![padding; rows * length];
-            for (to, from) in all.chunks_mut(length.max(1)).zip(values.chunks(self.shape[1].max(1))) {
+        fn fill<T: Copy>(values: &[T], padding: T, from: [usize; 2], to: [usize; 2]) -> Vec<T> {
+            let width = values.len() / (from[0] * from[1]).max(1); // elements per token
+            let mut all = vec![padding; to[0] * to[1] * width];
+            let rows = all.chunks_mut((to[1] * width).max(1));
+            for (to, from) in rows.zip(values.chunks((from[1] * width).max(1))) {
                 to[..from.len()].copy_from_slice(from);
             }
             all
-        };
-        Self {
-            shape: [rows, length],
-            ids: fill(&self.ids, 0),
-            labels: fill(&self.labels, IGNORED),
-            targets: self.targets.clone(), // none: only the loss of next tokens is chunked
-            positions: fill(&self.positions, 0),
-            documents: fill(&self.documents, 0),
-            images: self.images.clone(), // none: a loss in chunks is refused beside images
         }
+        let to = [rows, length];
+        let integers = |values: &[i32], padding| fill(values, padding, self.shape, to);
+        let axes = self.positions.chunks(self.ids.len().max(1)); // three where the model turns by axes
+        let images = self.images.as_ref().map(|ImageRows { slots, features }| ImageRows {
+            slots: integers(slots, 0),
+            features: features.clone(),
+        });
+        Self {
+            shape: to,
+            ids: integers(&self.ids, 0),
+            labels: integers(&self.labels, IGNORED),
+            targets: fill(&self.targets, 0.0, self.shape, to),
+            positions: axes.flat_map(|axis| integers(axis, 0)).collect(),
+            documents: integers(&self.documents, 0),
+            images,
+        }
+    }
+
+    /// The inputs of a graph that differ from micro-batch to micro-batch, by name; a graph reads those that it has.
+    /// `items` is the number of tokens that count in the whole step, `key` seeds the masks of dropout, `factor` scales
+    /// the loss, and `hidden` is the width of the model.
+    pub(crate) fn inputs(
+        &self,
+        hidden: usize,
+        items: u64,
+        key: [i32; 2],
+        factor: f64,
+    ) -> Vec<(&'static str, Array<f32>)> {
+        let [rows, length] = self.shape;
+        let integers = |values: &[i32]| Array::integers(&self.shape, values.to_vec());
+        let floats = |shape: &[usize], values: &[f32]| {
+            Array::floats(Dtype::F32, shape, values.iter().copied().map(f64::from))
+        };
+        let positions = match self.positions.len() {
+            all if all == rows * length => integers(&self.positions),
+            _ => Array::integers(&[3, rows, length], self.positions.clone()),
+        };
+        let mut all = vec![
+            ("ids", integers(&self.ids)),
+            ("labels", integers(&self.labels)),
+            ("positions", positions),
+            ("documents", integers(&self.documents)),
+            (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
+            ("items", Array::scalar(items as f64)),
+            (LOSS_SCALE, Array::scalar(factor)),
+        ];
+        if let Some(ImageRows { slots, features }) = &self.images {
+            all.push((IMAGE_SLOTS, integers(slots)));
+            all.push((IMAGE_FEATURES, floats(&[features.len() / hidden, hidden], features)));
+        }
+        if !self.targets.is_empty() {
+            let outputs = self.targets.len() / self.ids.len();
+            all.push((TARGETS, floats(&[rows, length, outputs], &self.targets)));
+        }
+        all
+    }
+
+    /// The number of rows of the rotary tables: one for each token of a row, or all of the model's where tokens have
+    /// positions of their own.
+    pub(crate) fn table_rows(&self, spec: &Spec) -> usize {
+        if spec.rows.positions { spec.config.positions } else { self.shape[1] }
+    }
+
+    /// The rotary tables that the micro-batch reads, unless `rows` is how many rows they have already.
+    pub(crate) fn new_tables(&self, spec: &Spec, rows: Option<usize>) -> Option<Values<f32>> {
+        let needed = self.table_rows(spec);
+        (rows != Some(needed)).then(|| rope::values(&spec.config, needed))
     }
 
     /// The labels, ignored where documents begin and in padding if there are documents: what
@@ -110,19 +189,40 @@ impl Logged {
             entropy: number("entropy")?,
         })
     }
+}
 
-    /// As text that has every bit.
-    pub(crate) fn bits_text(&self) -> String {
-        let Self { loss, counted, correct, entropy } = self;
-        [loss, counted, correct, entropy].map(|number| format!("{:016x}", number.to_bits())).join(" ")
+/// The result of a micro-batch that is only read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluated {
+    /// What is logged of it.
+    pub logged: Logged,
+    /// Of a classifier, the C logits of each token that counts, one token after the other; else empty.
+    pub logits: Vec<f32>,
+}
+
+impl Evaluated {
+    /// Keeps the logits of the tokens that count, from those of all tokens.
+    pub(crate) fn new(logged: Logged, batch: &Microbatch, logits: &[f32]) -> Self {
+        let tokens = logits.chunks((logits.len() / batch.labels.len().max(1)).max(1));
+        let counted = tokens.zip(&batch.labels).filter(|(_, label)| **label != IGNORED);
+        Self { logged, logits: counted.flat_map(|(token, _)| token).copied().collect() }
     }
 
-    /// From that text; `None` of another.
+    /// A line of text that has every bit.
+    pub(crate) fn bits_text(&self) -> String {
+        let Logged { loss, counted, correct, entropy } = self.logged;
+        let logged = [loss, counted, correct, entropy].map(|number| format!("{:016x}", number.to_bits()));
+        let logits = self.logits.iter().map(|number| format!("{:08x}", number.to_bits()));
+        logged.into_iter().chain(logits).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Reads such a line; `None` if it is not one.
     pub(crate) fn from_bits_text(text: &str) -> Option<Self> {
-        let number = |word: &str| u64::from_str_radix(word, 16).ok().map(f64::from_bits);
-        let numbers: Vec<f64> = text.split(' ').map(number).collect::<Option<_>>()?;
-        let [loss, counted, correct, entropy] = numbers[..] else { return None };
-        Some(Self { loss, counted, correct, entropy })
+        let mut words = text.split(' ');
+        let mut number = || u64::from_str_radix(words.next()?, 16).ok().map(f64::from_bits);
+        let logged = Logged { loss: number()?, counted: number()?, correct: number()?, entropy: number()? };
+        let logits = words.map(|word| u32::from_str_radix(word, 16).ok().map(f32::from_bits));
+        Some(Self { logged, logits: logits.collect::<Option<_>>()? })
     }
 }
 

@@ -28,7 +28,7 @@ mod scored;
 mod tower;
 
 pub use forecast::{Forecast, Forecaster};
-pub use microbatch::{ImageRows, Logged, Microbatch};
+pub use microbatch::{Evaluated, ImageRows, Logged, Microbatch};
 pub use replica::{Activations, Engine, Machine, NotFinite};
 pub use scale::LossScale;
 pub use scored::{Scored, Whose};

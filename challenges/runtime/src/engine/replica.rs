@@ -16,16 +16,14 @@ use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dim, Dtype, Type};
-use reference::llama::classify::TARGETS;
-use reference::llama::train::{self, LOSS_SCALE, Recipe};
-use reference::llama::{DROPOUT_KEY, IMAGE_FEATURES, IMAGE_SLOTS, Spec, rope};
-use reference::optim::AdamW;
+use reference::graph::{Array, Dim, Type};
+use reference::llama::Spec;
+use reference::llama::train::{self, Recipe};
 
 use super::Error;
 use super::chunked::{self, InChunks, States};
-use super::microbatch::{ImageRows, Logged, Microbatch, device_error, put, upload};
-use super::scale::LossScale;
+use super::microbatch::{Logged, Microbatch, device_error, put, upload};
+use super::scale::{LossScale, Updates};
 use compiler::Compile;
 
 mod evaluate;
@@ -40,8 +38,7 @@ pub struct Engine<'a> {
     update: Program,
     evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
-    optimizer: AdamW,
-    scale: Option<LossScale>, // of a model that computes in f16
+    updates: Updates,
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
     pub(super) tables: BTreeMap<String, DeviceTensor>, // of the last length
@@ -122,7 +119,6 @@ impl<'a> Engine<'a> {
             }
         }
         let update = session.load(&update).map_err(Error::Session)?;
-        let scale = train::is_scaled(spec.compute).then(LossScale::default);
         let accumulate = match loss {
             Some(loss) => Accumulate::Chunked(Box::new(States::new(
                 &mut session,
@@ -139,9 +135,8 @@ impl<'a> Engine<'a> {
             update,
             evaluation: None,
             session,
+            updates: Updates::new(recipe, spec.compute),
             spec,
-            optimizer: recipe.optimizer,
-            scale,
             parameters,
             tables: BTreeMap::new(),
             batch: BTreeMap::new(),
@@ -157,12 +152,12 @@ impl<'a> Engine<'a> {
 
     /// What the loss is multiplied by, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
-        self.scale
+        self.updates.scale
     }
 
     /// Goes on with a factor; one of another type of computation is none.
     pub fn go_on_with(&mut self, scale: LossScale) {
-        self.scale = self.scale.map(|_| scale);
+        self.updates.resume(scale);
     }
 
     /// Adds a micro-batch to the step; `items` are the tokens that count in all of its micro-batches, `key` is what the
@@ -198,47 +193,11 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Uploads what changes from micro-batch to micro-batch. A graph takes of it what it has.
+    /// Uploads the inputs that differ from micro-batch to micro-batch.
     pub(super) fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
-        let integers = |values: &Vec<i32>| Array::integers(&batch.shape, values.clone());
-        let values = [
-            ("ids", integers(&batch.ids)),
-            ("labels", integers(&batch.labels)),
-            ("positions", positions(batch)),
-            ("documents", integers(&batch.documents)),
-            (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
-            ("items", Array::scalar(items as f64)),
-            (LOSS_SCALE, Array::scalar(self.factor())),
-        ];
         let device = self.session.device();
-        values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))?;
-        self.put_images(batch)?;
-        self.put_targets(batch)
-    }
-
-    /// Uploads what tokens take of images, if the model reads some.
-    fn put_images(&mut self, batch: &Microbatch) -> Result<(), Error> {
-        let Some(ImageRows { slots, features }) = &batch.images else { return Ok(()) };
-        let hidden = self.spec.config.hidden;
-        let numbers = features.iter().copied().map(f64::from);
-        let values = [
-            (IMAGE_SLOTS, Array::integers(&batch.shape, slots.clone())),
-            (IMAGE_FEATURES, Array::floats(Dtype::F32, &[features.len() / hidden, hidden], numbers)),
-        ];
-        let device = self.session.device();
+        let values = batch.inputs(self.spec.config.hidden, items, key, self.factor());
         values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
-    }
-
-    /// Uploads what a classifier's numbers are held against, if there is something.
-    fn put_targets(&mut self, batch: &Microbatch) -> Result<(), Error> {
-        if batch.targets.is_empty() {
-            return Ok(());
-        }
-        let outputs = batch.targets.len() / batch.ids.len();
-        let [rows, length] = batch.shape;
-        let numbers = batch.targets.iter().copied().map(f64::from);
-        let targets = Array::floats(Dtype::F32, &[rows, length, outputs], numbers);
-        put(self.session.device(), &mut self.batch, TARGETS, &targets)
     }
 
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
@@ -251,7 +210,7 @@ impl<'a> Engine<'a> {
 
     /// What gradients are multiplied by.
     pub(super) fn factor(&self) -> f64 {
-        self.scale.map_or(1.0, |scale| scale.factor)
+        self.updates.factor()
     }
 
     /// Ends a step; `step` counts the updates that were made, this one among them. The norm of its gradient before the
@@ -261,26 +220,20 @@ impl<'a> Engine<'a> {
     /// What the session says.
     pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Error> {
         let device = self.session.device();
-        let mut rates: Values<f32> = self.optimizer.rates(step, rate);
-        rates.insert(LOSS_SCALE.to_owned(), Array::scalar(self.factor()));
+        let rates = self.updates.rates(step, rate);
         rates.iter().try_for_each(|(name, value)| put(device, &mut self.rates, name, value))?;
         let outputs = self.session.run(self.update, &self.rates).map_err(Error::Session)?;
         let norm = outputs.array("grad_norm").map_err(Error::Session)?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
-        if let Some(scale) = &mut self.scale {
-            scale.update(norm.is_finite());
-        }
+        self.updates.after(norm);
         Ok(norm)
     }
 
-    /// The rotary tables of a batch: one row for each token of a row, or all, where tokens say which they take.
+    /// Uploads the rotary tables of a micro-batch, if they are not those of the last one.
     pub(super) fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
-        let length = if self.spec.rows.positions { self.spec.config.positions } else { batch.shape[1] };
-        if self.tables.values().any(|table| table.shape[0] == length) {
-            return Ok(());
-        }
+        let rows = self.tables.values().next().map(|table| table.shape[0]);
+        let Some(tables) = batch.new_tables(&self.spec, rows) else { return Ok(()) };
         let device = self.session.device();
-        let tables: Values<f32> = rope::values(&self.spec.config, length);
         let tables = tables.into_iter().map(|(name, table)| Ok((name, upload(device, &table)?)));
         self.tables = tables.collect::<Result<_, Error>>()?;
         Ok(())
@@ -331,16 +284,6 @@ pub(super) fn settings(is_chunked: bool, activations: Activations) -> Settings {
     let remat_layers = !is_chunked && activations == Activations::Recomputed;
     let options = Options { remat: !is_chunked, remat_layers, ..Level::default().options() };
     Settings { donate: true, options: Some(options), ..Settings::default() }
-}
-
-/// Positions (B, T), or (3, B, T) where each axis has its own.
-fn positions(batch: &Microbatch) -> Array<f32> {
-    let Microbatch { shape: [rows, length], positions, .. } = batch;
-    if positions.len() == rows * length {
-        Array::integers(&batch.shape, positions.clone())
-    } else {
-        Array::integers(&[3, *rows, *length], positions.clone())
-    }
 }
 
 fn zeros(ty: &Type) -> Array<f32> {

@@ -7,6 +7,11 @@
 //! (2018), section 3.2. Unlike there the factor has a least value: what overflows under that overflows without a
 //! factor.
 
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Dtype};
+use reference::llama::train::{self, LOSS_SCALE, Recipe};
+use reference::optim::AdamW;
+
 /// Finite steps after which it doubles.
 pub const GROWTH_INTERVAL: u64 = 2000;
 
@@ -46,5 +51,45 @@ impl LossScale {
     /// Whether no smaller factor is tried.
     pub fn is_exhausted(&self) -> bool {
         self.factor < LEAST
+    }
+}
+
+/// The numbers that an update reads and that differ from step to step: the optimiser's rates, and the factor of the
+/// loss.
+pub(crate) struct Updates {
+    optimizer: AdamW,
+    /// The factor of the loss; `None` unless the model computes in f16.
+    pub scale: Option<LossScale>,
+}
+
+impl Updates {
+    /// The updates of a recipe for a model that computes in `compute`.
+    pub fn new(recipe: &Recipe, compute: Dtype) -> Self {
+        let scale = train::is_scaled(compute).then(LossScale::default);
+        Self { optimizer: recipe.optimizer, scale }
+    }
+
+    /// Resumes with a factor that was saved; a model that does not compute in f16 has none.
+    pub fn resume(&mut self, scale: LossScale) {
+        self.scale = self.scale.map(|_| scale);
+    }
+
+    /// The factor that gradients are multiplied by.
+    pub fn factor(&self) -> f64 {
+        self.scale.map_or(1.0, |scale| scale.factor)
+    }
+
+    /// The inputs of the update of step `step`, counted from 1, at a learning rate.
+    pub fn rates(&self, step: u64, rate: f64) -> Values<f32> {
+        let mut rates: Values<f32> = self.optimizer.rates(step, rate);
+        rates.insert(LOSS_SCALE.to_owned(), Array::scalar(self.factor()));
+        rates
+    }
+
+    /// Adjusts the factor after an update whose gradient had this norm.
+    pub fn after(&mut self, norm: f64) {
+        if let Some(scale) = &mut self.scale {
+            scale.update(norm.is_finite());
+        }
     }
 }

@@ -73,7 +73,7 @@ impl<'a> Engine<'a> {
     pub fn score(&mut self, batch: &Microbatch, whose: Whose) -> Result<BTreeMap<String, Vec<f32>>, Error> {
         let Ready { states, session, inputs } = self.ready(batch, whose)?;
         let hidden = states.forward(session, inputs, batch)?;
-        states.values(session.device(), hidden.buffer, batch)
+        states.loss_of_states().values(session.device(), hidden, batch)
     }
 
     /// Adds `share` of the loss of a [padded](Self::padded) batch to the step; `given` is what the loss asks for.
@@ -83,8 +83,10 @@ impl<'a> Engine<'a> {
     pub fn learn(&mut self, batch: &Microbatch, given: &Values<f32>, share: f64) -> Result<Scored, Error> {
         let upstream = self.factor() * share;
         let Ready { states, session, inputs } = self.ready(batch, Whose::Policy)?;
-        let DeviceTensor { shape, buffer } = states.forward(session, inputs.clone(), batch)?;
-        let mut results = states.losses(session.device(), buffer, batch, (given, upstream))?;
+        let hidden = states.forward(session, inputs.clone(), batch)?;
+        let shape = hidden.shape.clone();
+        let device = session.device();
+        let mut results = states.loss_of_states().losses(device, hidden, batch, (given, upstream))?;
         let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
         states.add_weight(session, results.gradients.remove("weight.grad"))?;
         states.backward(session, inputs, batch, &DeviceTensor { shape, buffer: gradient })?;
@@ -98,7 +100,8 @@ impl<'a> Engine<'a> {
     pub fn judge(&mut self, batch: &Microbatch, given: &Values<f32>) -> Result<Scored, Error> {
         let Ready { states, session, inputs } = self.ready(batch, Whose::Policy)?;
         let hidden = states.forward(session, inputs, batch)?;
-        states.losses(session.device(), hidden.buffer, batch, (given, 1.0)).map(Scored::of)
+        let device = session.device();
+        states.loss_of_states().losses(device, hidden, batch, (given, 1.0)).map(Scored::of)
     }
 
     /// Uploads a batch.

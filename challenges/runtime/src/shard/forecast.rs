@@ -15,6 +15,7 @@ use reference::llama::train::Recipe;
 
 use super::rank::{Pipeline, Rank, Room, Team};
 use super::{Error, Fsdp, PP, Sharding, Store};
+use crate::engine::chunked::InChunks;
 use crate::engine::{Machine, Microbatch};
 use compiler::Compile;
 
@@ -37,6 +38,8 @@ pub struct Planned<'a> {
     pub pipeline: Option<&'a Pipeline<'a>>,
     /// What there is room for on each rank.
     pub room: Room,
+    /// The loss, if it is computed in chunks.
+    pub loss: Option<InChunks<'a>>,
     /// Threads of each rank's device.
     pub threads: usize,
     /// What is compiled, once for all stages and lengths.
@@ -87,12 +90,13 @@ impl Planned<'_> {
         stage: usize,
         ask: impl FnOnce(&mut Sheet<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { passes, dequantizer, attempt, spec, recipe, mesh, pipeline, room, threads, store } = *self;
+        let Self { passes, dequantizer, attempt, spec, recipe, mesh, pipeline, room, loss, threads, store } =
+            *self;
         let paper = Paper::new(threads);
         let number = mesh.group(0, PP).map_or(0, |stages| stages[stage]);
         let world = paper.rank(number, mesh.ranks());
         let sharding = Sharding::Parameters;
-        let team = Team { world, mesh, pipeline, room, sharding, store: store.clone() };
+        let team = Team { world, mesh, pipeline, room, sharding, loss, store: store.clone() };
         let on = Machine { passes, device: &paper, dequantizer };
         let mut rank = Rank::blank(on, team, attempt, spec.clone(), recipe)?;
         rank.update(1, 0.0)?; // what it takes is there from the first update on, also while gradients are computed
@@ -122,7 +126,7 @@ impl Sheet<'_> {
     }
 
     fn run(&mut self, shape: [usize; 2], micro_batches: usize) -> Result<(), Error> {
-        let all = vec![(Microbatch::padding(shape), [0; 2]); micro_batches];
+        let all = vec![(Microbatch::padding(shape, self.rank.spec()), [0; 2]); micro_batches];
         self.steps += 1;
         self.rank.accumulate(&all, 1)?;
         self.rank.update(self.steps, 0.0)?;

@@ -29,7 +29,7 @@ use crate::weights;
 /// Tensors by name; several names may mean one tensor.
 #[derive(Debug, Default)]
 pub struct Tensors {
-    all: Vec<DeviceTensor>,
+    all: Vec<Option<DeviceTensor>>, // none of one that was taken
     names: BTreeMap<String, usize>,
     /// Shards that lie on the host, each with the number of its elements.
     pub on_host: BTreeMap<String, (usize, Vec<u8>)>,
@@ -38,16 +38,26 @@ pub struct Tensors {
 impl Tensors {
     /// A tensor by its name; `None` if none has it.
     pub fn get(&self, name: &str) -> Option<&DeviceTensor> {
-        self.names.get(name).map(|number| &self.all[*number])
+        self.names.get(name).and_then(|number| self.all[*number].as_ref())
+    }
+
+    /// Takes a tensor, which has to be put back; `None` if none has the name.
+    pub fn take(&mut self, name: &str) -> Option<DeviceTensor> {
+        self.names.get(name).and_then(|number| self.all[*number].take())
+    }
+
+    /// Puts a tensor back that was taken by this name.
+    pub fn put_back(&mut self, name: &str, tensor: DeviceTensor) {
+        self.all[self.names[name]] = Some(tensor);
     }
 
     /// Bytes of all of them, each once.
     pub fn bytes(&self) -> usize {
-        self.all.iter().map(|tensor| tensor.buffer.bytes()).sum()
+        self.all.iter().flatten().map(|tensor| tensor.buffer.bytes()).sum()
     }
 
     fn add(&mut self, name: String, tensor: DeviceTensor) -> usize {
-        self.all.push(tensor);
+        self.all.push(Some(tensor));
         self.names.insert(name, self.all.len() - 1);
         self.all.len() - 1
     }

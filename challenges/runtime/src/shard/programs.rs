@@ -82,6 +82,21 @@ pub struct Graphs {
     pub evaluation: Graph,
     /// The piece with its gradients; the same as `forward` where nothing needs one.
     pub training: Graph,
+    /// What runs in place of the [`Piece::Head`]'s graphs where the loss is computed in chunks; `None` of other pieces.
+    pub chunked: Option<ChunkedHead>,
+}
+
+/// The head around a loss that is computed in chunks.
+#[derive(Debug)]
+pub struct ChunkedHead {
+    /// From `x` to `hidden`, what the output layer is given.
+    pub states: Graph,
+    /// From the parts of the output layer to its `weight`, in the compute type.
+    pub weight: Graph,
+    /// From `weight.grad` to the sums of gradients; `None` if the output layer is not trained.
+    pub weight_grad: Option<Graph>,
+    /// From `x` and `hidden.grad` to the gradient of `x`, and to the sums of gradients of the last norm.
+    pub states_grad: Graph,
 }
 
 /// A tensor whose size does not change.
@@ -362,9 +377,8 @@ impl Source {
 }
 
 fn written(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, source: &Source) -> Result<Graphs, Error> {
-    let read_only = Spec { dropout: false, ..layout.spec.clone() };
     let forward = shared(attempt, layout, source.graph.clone())?;
-    let evaluation = shared(attempt, layout, read_only.piece(piece)?)?;
+    let evaluation = shared(attempt, layout, layout.spec.evaluation_piece(piece)?)?;
     let share = 1.0 / layout.sharing as f64;
     let training = train::piece_graph_of(forward.clone(), layout.spec.compute, piece, share)?;
     let gather = gather(attempt, layout, piece, &training)?;
@@ -374,7 +388,22 @@ fn written(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, source: &Source) -
     let training = in_shards(attempt, layout, piece, training, source.is_stream_needed)?;
     let gathered = gather.as_ref().map(part_specs).unwrap_or_default();
     let shards = gather.as_ref().map(shard_names).unwrap_or_default();
-    Ok(Graphs { gather, gathered, shards, shapes, forward, evaluation, training })
+    let is_next_token = layout.spec.config.classifier.is_none(); // no other loss is computed in chunks
+    let chunked =
+        (piece == Piece::Head && is_next_token).then(|| chunked_head(attempt, layout, source)).transpose()?;
+    Ok(Graphs { gather, gathered, shards, shapes, forward, evaluation, training, chunked })
+}
+
+fn chunked_head(attempt: &dyn Fsdp, layout: &Layout, source: &Source) -> Result<ChunkedHead, Error> {
+    let spec = &layout.spec;
+    let reduced = |graph: Graph| in_shards(attempt, layout, Piece::Head, graph, source.is_stream_needed);
+    let weight_grad = spec.has_trained_head().then(|| train::gradients_from_weight(spec)).transpose()?;
+    Ok(ChunkedHead {
+        states: spec.head_states()?,
+        weight: spec.output_layer()?,
+        weight_grad: weight_grad.map(reduced).transpose()?,
+        states_grad: reduced(train::gradients_from_states(spec)?)?,
+    })
 }
 
 /// A piece with what ranks that share it do together.

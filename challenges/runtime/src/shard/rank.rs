@@ -7,6 +7,7 @@
 //!
 //! place       where the rank is in the mesh, and the ranks that it does things with
 //! work        the pieces on the device: their programs, and what these read and write
+//! head        a loss that is computed in chunks
 //! flight      micro-batches on their way, and the memory that they use again
 //! pipeline    a line of a schedule, operation by operation
 //! shards      what of A, B and the moments is a rank's own, to be written by it
@@ -19,6 +20,7 @@
 mod choose;
 mod deal;
 mod flight;
+mod head;
 mod pipeline;
 mod place;
 mod shards;
@@ -45,13 +47,14 @@ use reference::graph::ranks::Mesh;
 use reference::graph::{Array, Type};
 use reference::llama::train::{self, Recipe};
 use reference::llama::{Llama, Spec};
-use reference::optim::AdamW;
 use reference::schedule::{self, Held, Placement, Schedule, Shape, Stage, Times, Workload};
 use work::Work;
 
 use super::load::{Tensors, blank, load};
 use super::programs::{self, Layout, Placed};
 use super::{Error, Fsdp, Host, Sharding};
+use crate::engine::chunked::{ChunkLoss, InChunks};
+use crate::engine::scale::Updates;
 use crate::engine::{LossScale, Machine};
 
 pub use shards::Slice;
@@ -71,6 +74,8 @@ pub struct Team<'a> {
     pub room: Room,
     /// What is cut into shards.
     pub sharding: Sharding,
+    /// The loss, if it is computed in chunks.
+    pub loss: Option<InChunks<'a>>,
     /// What they compile, each program once for all of them. One for every team and set of passes.
     pub store: Store,
 }
@@ -121,8 +126,7 @@ pub struct Rank<'a> {
     update: Program,
     trained: Vec<(String, Type)>, // this rank's shards
     spec: Spec,
-    optimizer: AdamW,
-    scale: Option<LossScale>, // of a model that computes in f16
+    changes: Updates,
     tables: Arc<BTreeMap<String, DeviceTensor>>,
     pipeline: Option<&'a Pipeline<'a>>,
     stages: Shape, // of whatever number of micro-batches
@@ -179,7 +183,7 @@ impl<'a> Rank<'a> {
 
     fn without_weights(
         on: Machine<'a>,
-        Team { world, mesh, pipeline, room, sharding, store }: Team<'a>,
+        Team { world, mesh, pipeline, room, sharding, loss, store }: Team<'a>,
         attempt: &'a dyn Fsdp,
         spec: Spec,
         recipe: &Recipe,
@@ -212,8 +216,7 @@ impl<'a> Rank<'a> {
             updates,
             update,
             trained,
-            optimizer: recipe.optimizer,
-            scale: train::is_scaled(spec.compute).then(LossScale::default),
+            changes: Updates::new(recipe, spec.compute),
             tables: Arc::default(),
             pipeline,
             stages,
@@ -224,6 +227,7 @@ impl<'a> Rank<'a> {
             place,
             own,
         };
+        rank.work.loss = loss.map(|loss| ChunkLoss::new(device, passes, &loss, &rank.spec));
         if stages.stages() == 1 {
             rank.choose_whole_parts()?;
         }
@@ -290,6 +294,11 @@ impl<'a> Rank<'a> {
         Ok(self.work.session.buckets(program, "T").iter().map(|length| *length as usize).collect())
     }
 
+    /// The model that is trained.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     /// Where everything lies.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -317,12 +326,12 @@ impl<'a> Rank<'a> {
 
     /// What the loss is multiplied by, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
-        self.scale
+        self.changes.scale
     }
 
     /// Goes on with a factor; a model of another type of computation has none.
     pub fn go_on_with(&mut self, scale: LossScale) {
-        self.scale = self.scale.map(|_| scale);
+        self.changes.resume(scale);
     }
 
     /// What compilations and what runs took so far, on this rank.

@@ -12,6 +12,16 @@
 //! Dequantize     D     whole parts -> dense parts             what all of them but W read instead
 //! ```
 //!
+//! A loss in chunks is computed between tasks of the head:
+//!
+//! ```text
+//! States               x -> hidden
+//! OutputWeight         whole parts -> weight
+//!                      hidden, weight -> hidden.grad, weight.grad    challenge E's runner
+//! OutputGrad           weight.grad -> sums                    if the output layer is trained
+//! StatesGrad           x, hidden.grad -> stream.grad, sums
+//! ```
+//!
 //! Each is a part of the piece's training graph, cut where [`split`] cuts. A tensor that a task writes for a later one is
 //! an input of it, too, of which it reads nothing: a session that donates leaves it in the memory of that input.
 //!
@@ -48,7 +58,27 @@ pub enum Task {
     WeightGrad,
     /// From parts as they are stored to such that are read.
     Dequantize,
+    /// From the head's `x` to what the output layer is given.
+    States,
+    /// To the weight of the output layer.
+    OutputWeight,
+    /// From the gradient of that weight to the gradients of what is trained.
+    OutputGrad,
+    /// From the gradient of what the output layer is given to all other gradients of the head.
+    StatesGrad,
 }
+
+impl Task {
+    /// Whether the task reads the whole parts that a task before it has gathered.
+    pub fn follows(self) -> bool {
+        matches!(self, Task::WeightGrad | Task::OutputWeight | Task::OutputGrad | Task::StatesGrad)
+    }
+}
+
+/// What the output layer is given.
+pub const HIDDEN: &str = "hidden";
+/// The weight of the output layer.
+pub const WEIGHT: &str = "weight";
 
 /// The gradient of `y`, where it is read and not replaced by that of `x`.
 pub const Y_GRAD: &str = "y.grad";
@@ -92,6 +122,7 @@ pub fn graph(graphs: &PieceGraphs, task: Task, is_dense: bool) -> Result<Option<
 
 fn part(graphs: &PieceGraphs, task: Task) -> Result<Option<Graph>, Error> {
     let has_loss = graphs.piece == Piece::Head;
+    let chunked = || graphs.chunked.as_ref().expect("only the head has these tasks");
     Ok(Some(match task {
         Task::Evaluate => graphs.evaluation.clone(),
         Task::Forward => graphs.forward.clone(),
@@ -102,6 +133,10 @@ fn part(graphs: &PieceGraphs, task: Task) -> Result<Option<Graph>, Error> {
         Task::BackwardKept => halves(&graphs.training)?.backward,
         Task::InputGrad | Task::WeightGrad => return gradients(&halves(&graphs.training)?.backward, task),
         Task::Dequantize => return Ok(None),
+        Task::States => chunked().states.clone(),
+        Task::OutputWeight => chunked().weight.clone(),
+        Task::OutputGrad => return Ok(chunked().weight_grad.clone()),
+        Task::StatesGrad => chunked().states_grad.clone(),
     }))
 }
 
@@ -168,7 +203,7 @@ fn renamed(graph: &Graph, name: impl Fn(&str) -> Option<String>) -> Result<Graph
 /// A graph each of whose outputs is an input as well.
 fn donating(graph: Graph) -> Result<Graph, Error> {
     let is_tensor = |name: &str| {
-        [STREAM_GRAD, "y"].contains(&name)
+        [STREAM_GRAD, "y", HIDDEN, WEIGHT].contains(&name)
             || [KEPT, SAVED, DENSE, GRADIENT].iter().any(|prefix| name.starts_with(prefix))
     };
     let mut graph = graph;

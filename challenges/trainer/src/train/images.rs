@@ -190,13 +190,7 @@ fn check(config: &Config) -> Result<(), String> {
     if config.packing {
         return beside("packing", "false", "true");
     }
-    if let Some(bytes) = config.loss_chunk_bytes.0 {
-        return beside("loss_chunk_bytes", "false", &bytes.to_string());
-    }
-    match config.several() {
-        Some(mesh) => beside("ranks", "1", &mesh.ranks().to_string()),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// What the images of rows are to the model: the tower on a device.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use challenges::fsdp::{self, Rank, Team};
 use challenges::train::chunked::InChunks;
-use challenges::train::{self, Engine, LossScale, Machine, Microbatch};
+use challenges::train::{Engine, Evaluated, LossScale, Machine, Microbatch};
 use challenges::weights;
 use reference::graph::interpret::Values;
 use reference::llama::{Llama, Spec};
@@ -132,32 +132,30 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What is logged of batches that are only read, each with its tokens that count.
-    pub fn evaluate<'b>(
-        &mut self,
-        batches: impl Iterator<Item = (Microbatch, u64)> + 'b,
-    ) -> Result<Vec<Logged>, Failure> {
+    /// How many micro-batches are computed at the same time, each by other ranks.
+    pub fn lanes(&self) -> usize {
         match self {
-            Self::Whole(engine) => {
-                let mut batches = batches;
-                let logged = batches.try_fold(Vec::new(), |mut logged, (batch, items)| {
-                    logged.push(engine.evaluate(&batch, items)?);
-                    Ok::<_, train::Error>(logged)
-                });
-                logged.map_err(Failure::bug)
-            }
-            Self::Part(rank, number) => {
-                let all: Vec<(Microbatch, u64)> = batches.collect();
-                rank.evaluate(&all).map_err(fault(*number))
-            }
+            Self::Whole(_) => 1,
+            Self::Part(rank, _) => rank.layout().ranks(),
         }
     }
 
-    /// What is logged of a batch that is only read, and the logits of every token of a classifier, which is on one rank.
-    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Failure> {
+    /// Which of some micro-batches this rank computes.
+    pub fn own_batches(&mut self, batches: &[&Microbatch]) -> Result<Vec<bool>, Failure> {
         match self {
-            Self::Whole(engine) => engine.evaluated(batch, items).map_err(Failure::bug),
-            Self::Part(..) => Err(Failure::bug("a classifier on several ranks")),
+            Self::Whole(_) => Ok(vec![true; batches.len()]),
+            Self::Part(rank, number) => rank.own_batches(batches).map_err(fault(*number)),
+        }
+    }
+
+    /// The results of micro-batches that are only read, each with its tokens that count.
+    pub fn evaluate(&mut self, batches: &[(Microbatch, u64)]) -> Result<Vec<Evaluated>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let results = batches.iter().map(|(batch, items)| engine.evaluate(batch, *items));
+                results.collect::<Result<_, _>>().map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => rank.evaluate(batches).map_err(fault(*number)),
         }
     }
 

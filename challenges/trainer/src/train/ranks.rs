@@ -111,11 +111,14 @@ fn together(
         let work = || {
             let world = Arc::clone(&comm);
             let sharding = Sharding::Parameters;
-            let pipeline = Some(&pipeline);
-            let team = Team { world, mesh, pipeline, room, sharding, store: store.clone() };
+            let (pipeline, loss) = (Some(&pipeline), job.config.in_chunks(job.loss.as_ref()));
+            let team = Team { world, mesh, pipeline, room, sharding, loss, store: store.clone() };
             let model = Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
             drop(state);
-            Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?.all()
+            let hidden = job.model.config.hidden;
+            let seer = job.images.map(|images| Seer::new(machine(&cpu), images, hidden)).transpose()?;
+            let run = Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?;
+            run.seeing(seer).all()
         };
         work().map_err(|failure| (Peers::of(Arc::clone(&comm)).end(&failure), failure))
     });

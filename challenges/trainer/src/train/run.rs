@@ -33,7 +33,7 @@ use super::curves::Curves;
 use super::dataset::Dataset;
 use super::images::{Images, Seer};
 use super::layout::Layout;
-use super::model::{Keyed, Logged, Model, Trained};
+use super::model::{Keyed, Model, Trained};
 use super::objective::{Generator, Goal, Step};
 use super::pace::Pace;
 use super::peers::Peers;
@@ -290,7 +290,8 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     /// Adds the gradients of the next step's rows or examples.
     fn accumulate(&mut self) -> Result<Accumulated, Failure> {
         let numbers = self.job.batches.step(self.at.step);
-        let data = &self.job.data[0];
+        let job = self.job;
+        let data = &job.data[0];
         if let Some(goal) = &self.job.goal {
             let Step { loss, tokens, metrics } = match &mut self.generator {
                 Some(generator) => {
@@ -304,40 +305,35 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             return Ok(Accumulated { loss, tokens, logged: metrics, parts: None });
         }
         let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &data.rows[*row]).collect();
-        let parts: Vec<Vec<&Row>> = numbers.iter().map(of_rows).collect();
+        let parts: Vec<Vec<&'a Row>> = numbers.iter().map(of_rows).collect();
         let items = parts.iter().flatten().map(|row| row.counted()).sum::<usize>() as u64;
         let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
         let of_run = (self.at.step * self.job.config.gradient_accumulation_steps)..;
         let key = |number: u64| [self.job.config.seed, number].map(|word| word as i32); // of the dropout: new for each
-        let keyed = |(part, number): (&Vec<&Row>, u64)| Ok((self.microbatch(part)?, key(number)));
-        let parts: Vec<Keyed> = parts.iter().zip(of_run).map(keyed).collect::<Result<_, Failure>>()?;
+        let layout = &self.job.layout;
+        let keyed = |(part, number): (&Vec<&Row>, u64)| (layout.microbatch(part), key(number));
+        let mut keyed: Vec<Keyed> = parts.iter().zip(of_run).map(keyed).collect();
+        self.see(&parts, &mut keyed)?;
+        let parts = keyed;
         let logged = self.model.accumulate(&parts, items)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         let logged = self.predicted(&logged, "");
         Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
     }
 
-    /// Rows as a micro-batch, with the features of their images.
-    fn microbatch(&mut self, rows: &[&Row]) -> Result<Microbatch, Failure> {
-        let mut batch = self.job.layout.microbatch(rows);
-        if let (Some(seer), Some(images)) = (&mut self.seer, &mut batch.images) {
-            seer.see(rows, images)?;
-        }
-        Ok(batch)
-    }
-
-    /// What is logged of batches with images, each read when its turn comes.
-    fn seen<'r>(
+    /// Fills in the features of images, in the micro-batches that this rank computes.
+    fn see<T>(
         &mut self,
-        parts: impl Iterator<Item = &'r [&'r Row]>,
-        items: impl Fn(&[&Row]) -> u64,
-    ) -> Result<Vec<Logged>, Failure> {
-        let mut all = Vec::new();
-        for rows in parts {
-            let batch = self.microbatch(rows)?;
-            all.extend(self.model.evaluate(std::iter::once((batch, items(rows))))?);
+        rows: &[impl AsRef<[&'a Row]>],
+        batches: &mut [(Microbatch, T)],
+    ) -> Result<(), Failure> {
+        let Some(seer) = &mut self.seer else { return Ok(()) };
+        let shapes: Vec<&Microbatch> = batches.iter().map(|(batch, _)| batch).collect();
+        let is_own = self.model.own_batches(&shapes)?;
+        for ((rows, (batch, _)), _) in rows.iter().zip(batches).zip(is_own).filter(|(_, is_own)| *is_own) {
+            batch.images.iter_mut().try_for_each(|images| seer.see(rows.as_ref(), images))?;
         }
-        Ok(all)
+        Ok(())
     }
 
     fn log(&mut self, line: &Json) -> Result<(), Failure> {

@@ -50,7 +50,7 @@ impl<'a> How<'a> {
     /// Ranks that compile each program once for all of them.
     pub fn team(self, world: Arc<dyn Comm>, mesh: &'a Mesh, store: &Store) -> Team<'a> {
         let Self { pipeline, sharding, room, .. } = self;
-        Team { world, mesh, pipeline, room, sharding, store: store.clone() }
+        Team { world, mesh, pipeline, room, sharding, loss: None, store: store.clone() }
     }
 }
 

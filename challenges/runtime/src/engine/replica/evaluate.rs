@@ -5,23 +5,15 @@ use compiler::session::Io;
 use reference::llama::Spec;
 
 use super::{Accumulate, Engine, Error};
-use crate::engine::{Logged, Microbatch};
+use crate::engine::{Evaluated, Logged, Microbatch};
 
 impl Engine<'_> {
-    /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are
-    /// what they are now. The graph is compiled when it is first asked for.
+    /// The result of rows that are only read; its loss is the sum over their tokens divided by `items`. A and B are as
+    /// they are now. The graph is compiled when it is first needed.
     ///
     /// # Errors
     /// What the session says.
-    pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
-        self.evaluated(batch, items).map(|(logged, _)| logged)
-    }
-
-    /// The same, and the logits (B, T, C) of every token of a classifier; none of a model that predicts the next token.
-    ///
-    /// # Errors
-    /// What the session says.
-    pub fn evaluated(&mut self, batch: &Microbatch, items: u64) -> Result<(Logged, Vec<f32>), Error> {
+    pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Evaluated, Error> {
         if self.evaluation.is_none() {
             let spec = Spec { dropout: false, ..self.spec.clone() };
             let graph = match &self.accumulate {
@@ -40,7 +32,7 @@ impl Engine<'_> {
         io.inputs.extend(self.batch.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         if let Accumulate::Chunked(states) = &mut self.accumulate {
             let logged = states.evaluate(&mut self.session, program, io, batch, items)?;
-            return Ok((logged, Vec::new()));
+            return Ok(Evaluated { logged, logits: Vec::new() });
         }
         let outputs = self.session.run(program, io).map_err(Error::Session)?;
         let number = |name: &str| {
@@ -51,6 +43,6 @@ impl Engine<'_> {
             Some(_) => outputs.array("logits").map_err(Error::Session)?.as_floats().to_vec(),
             None => Vec::new(),
         };
-        Ok((Logged::of(number)?, logits))
+        Ok(Evaluated::new(Logged::of(number)?, batch, &logits))
     }
 }

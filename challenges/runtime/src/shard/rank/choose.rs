@@ -33,7 +33,7 @@ impl Rank<'_> {
     /// B.6: what stays of each layer of the step's largest micro-batch, and where. The same on every rank, since ranks
     /// run the same programs.
     pub(super) fn choose_activations(&mut self) -> Result<(), Error> {
-        let tokens = |sizes: &&BTreeMap<Symbol, i64>| sizes.values().product::<i64>();
+        let tokens = |sizes: &&BTreeMap<Symbol, i64>| sizes["B"] * sizes["T"];
         let Some(largest) = self.work.sizes.iter().max_by_key(tokens).cloned() else { return Ok(()) };
         let layers = 1..self.work.pieces.len() - 1;
         let bytes: Vec<LayerBytes> = layers

@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use compiler::session::DeviceTensor;
-use reference::graph::interpret::Values;
-use reference::graph::{Array, Symbol};
-use reference::llama::train::LOSS_SCALE;
-use reference::llama::{DROPOUT_KEY, rope};
+use reference::graph::Symbol;
 
 use super::Rank;
 use super::flight::Flight;
-use crate::engine::{Logged, Microbatch};
+use crate::engine::{Evaluated, Microbatch};
 use crate::shard::Error;
 
 /// The micro-batches that ranks work on at the same time.
@@ -28,9 +25,17 @@ impl Rank<'_> {
         &mut self,
         all: impl Iterator<Item = &'b Microbatch>,
     ) -> Result<Vec<Round>, Error> {
-        let shapes: Vec<[usize; 2]> = all.map(|batch| batch.shape).collect();
-        let sizes = shapes.iter().map(|shape| self.rounded(*shape)).collect::<Result<Vec<_>, _>>()?;
-        let compiled = |number: &usize| sizes[*number].values().product::<i64>();
+        let (mut shapes, mut sizes) = (Vec::new(), Vec::new());
+        for batch in all {
+            let slots =
+                batch.images.as_ref().map(|images| images.slots.iter().max().map_or(1, |last| last + 1));
+            let mut rounded = self.rounded(batch.shape)?;
+            rounded.extend(slots.map(|features| ("N".into(), i64::from(features))));
+            shapes.push(batch.shape);
+            sizes.push(rounded);
+        }
+        let compiled =
+            |number: &usize| ["B", "T"].map(|symbol| sizes[*number][symbol]).iter().product::<i64>();
         let mut order: Vec<usize> = (0..shapes.len()).collect();
         order.sort_by_key(|number| std::cmp::Reverse(compiled(number)));
         self.work.sizes = sizes.iter().cloned().collect();
@@ -44,19 +49,33 @@ impl Rank<'_> {
         Ok(order.chunks(self.layout.ranks()).map(round).collect())
     }
 
-    /// What every rank logged, in the order of the micro-batches.
-    pub(super) fn in_turn(&self, own: &[Flight], deal: &[Round], count: usize) -> Result<Vec<Logged>, Error> {
-        let text: Vec<String> = own.iter().map(|flight| flight.logged.bits_text()).collect();
+    /// Returns which of some micro-batches of a step this rank will compute.
+    ///
+    /// # Errors
+    /// If a micro-batch is larger than the model allows.
+    pub fn own_batches(&mut self, all: &[&Microbatch]) -> Result<Vec<bool>, Error> {
+        let deal = self.deal(all.iter().copied())?;
+        Ok((0..all.len()).map(|number| deal.iter().any(|round| round.own == Some(number))).collect())
+    }
+
+    /// Everyone's results, in the order of the micro-batches.
+    pub(super) fn in_turn(
+        &self,
+        own: &[Flight],
+        deal: &[Round],
+        count: usize,
+    ) -> Result<Vec<Evaluated>, Error> {
+        let text: Vec<String> = own.iter().map(|flight| flight.result.bits_text()).collect();
         let texts = self.place.world.exchange(&text.join("\n"))?;
         let last = self.stages.home(self.stages.stages() - 1).0;
         let of_lane = |lane: usize| {
             let rank = self.place.rank(lane, 0, last);
-            texts[rank].lines().filter_map(Logged::from_bits_text).collect()
+            texts[rank].lines().filter_map(Evaluated::from_bits_text).collect()
         };
-        let lanes: Vec<Vec<Logged>> = (0..self.layout.ranks()).map(of_lane).collect();
-        let mut all = vec![Logged::default(); count];
+        let lanes: Vec<Vec<Evaluated>> = (0..self.layout.ranks()).map(of_lane).collect();
+        let mut all = vec![Evaluated::default(); count];
         for (number, round) in deal.iter().enumerate() {
-            round.all.iter().zip(&lanes).for_each(|(batch, lane)| all[*batch] = lane[number]);
+            round.all.iter().zip(&lanes).for_each(|(batch, lane)| all[*batch] = lane[number].clone());
         }
         Ok(all)
     }
@@ -64,10 +83,12 @@ impl Rank<'_> {
     /// A micro-batch before it is computed.
     pub(super) fn flight(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Flight, Error> {
         let (sizes, compiled) = (sizes_of(batch.shape), self.rounded(batch.shape)?);
-        let batch = batch.padded(["B", "T"].map(|symbol| compiled[symbol] as usize));
-        self.fit(&batch)?;
+        let padded = batch.padded(["B", "T"].map(|symbol| compiled[symbol] as usize));
+        self.fit(&padded)?;
         Ok(Flight {
-            own: self.own_inputs(&batch, items, key)?,
+            batch: batch.clone(),
+            items,
+            own: self.own_inputs(&padded, items, key)?,
             tables: Arc::clone(&self.tables),
             sizes,
             compiled,
@@ -76,7 +97,7 @@ impl Rank<'_> {
             kept: BTreeMap::new(),
             y_grads: BTreeMap::new(),
             on_host: BTreeMap::new(),
-            logged: Logged::default(),
+            result: Evaluated::default(),
         })
     }
 
@@ -86,36 +107,23 @@ impl Rank<'_> {
         Ok(self.work.session.rounded(program, &sizes_of(shape))?)
     }
 
-    /// The rotary tables of a batch.
+    /// Uploads the rotary tables of a micro-batch, if they are not those of the last one.
     pub(super) fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
-        let length = if self.spec.rows.positions { self.spec.config.positions } else { batch.shape[1] };
-        if self.tables.values().all(|table| table.shape[0] != length) {
-            let tables: Values<f32> = rope::values(&self.spec.config, length);
-            let tables =
-                tables.into_iter().map(|(name, table)| Ok((name.clone(), self.upload(&name, &table)?)));
-            self.tables = Arc::new(tables.collect::<Result<_, Error>>()?);
-        }
+        let rows = self.tables.values().next().map(|table| table.shape[0]);
+        let Some(tables) = batch.new_tables(&self.spec, rows) else { return Ok(()) };
+        let tables = tables.into_iter().map(|(name, table)| Ok((name.clone(), self.upload(&name, &table)?)));
+        self.tables = Arc::new(tables.collect::<Result<_, Error>>()?);
         Ok(())
     }
 
-    /// What changes from micro-batch to micro-batch. A graph takes of it what it has.
+    /// Uploads the inputs that differ from micro-batch to micro-batch.
     fn own_inputs(
         &self,
         batch: &Microbatch,
         items: u64,
         key: [i32; 2],
     ) -> Result<Vec<(&'static str, DeviceTensor)>, Error> {
-        let factor = self.scale.map_or(1.0, |scale| scale.factor);
-        let rows = |values: &Vec<i32>| Array::integers(&batch.shape, values.clone());
-        let all = [
-            ("ids", rows(&batch.ids)),
-            ("labels", rows(&batch.labels)),
-            ("positions", rows(&batch.positions)),
-            ("documents", rows(&batch.documents)),
-            (DROPOUT_KEY, Array::integers(&[2], key.to_vec())),
-            ("items", Array::scalar(items as f64)),
-            (LOSS_SCALE, Array::scalar(factor)),
-        ];
+        let all = batch.inputs(self.spec.config.hidden, items, key, self.changes.factor());
         all.into_iter().map(|(name, value)| Ok((name, self.upload(name, &value)?))).collect()
     }
 }

@@ -7,11 +7,13 @@ use compiler::session::DeviceTensor;
 use kernels::{Buffer, Device};
 use reference::graph::{Symbol, Type};
 
-use crate::engine::Logged;
+use crate::engine::{Evaluated, Microbatch};
 use crate::shard::Error;
 
 /// A micro-batch and what is kept of it, by the number of a piece.
 pub(super) struct Flight {
+    /// The batch, without padding.
+    pub batch: Microbatch,
     /// The batch on the device.
     pub own: Vec<(&'static str, DeviceTensor)>,
     /// The rotary tables of its length.
@@ -30,8 +32,10 @@ pub(super) struct Flight {
     pub y_grads: BTreeMap<usize, DeviceTensor>,
     /// What lies on the host of each piece: its x, what is kept of it.
     pub on_host: BTreeMap<usize, Vec<HostTensor>>,
-    /// What is logged of it, where the loss is.
-    pub logged: Logged,
+    /// The tokens that count in the whole step.
+    pub items: u64,
+    /// The result, on the ranks that compute the loss.
+    pub result: Evaluated,
 }
 
 /// A tensor in the memory of the host.

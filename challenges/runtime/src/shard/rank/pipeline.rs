@@ -172,7 +172,12 @@ impl Line<'_> {
         let (stage, pieces) = (self.stage(operation.chunk), self.pieces(work, operation.chunk));
         let task = if self.is_recomputed(operation.chunk) { Task::Forward } else { Task::Keep };
         for number in pieces.clone() {
-            let task = match work.pieces[number].piece {
+            let piece = work.pieces[number].piece;
+            if piece == Piece::Head && work.loss.is_some() {
+                work.chunked_head(number, flight, self.is_evaluation)?;
+                continue;
+            }
+            let task = match piece {
                 _ if self.is_evaluation => Task::Evaluate,
                 Piece::Head => Task::Backward,
                 Piece::Embedding => Task::Forward,

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use compiler::session::{DeviceTensor, Io};
-use reference::graph::Array;
-use reference::graph::interpret::Values;
-use reference::llama::train::LOSS_SCALE;
 use reference::schedule::{self, Operation, Schedule, Shape, one_f_one_b};
 
 use super::flight::Flight;
 use super::pipeline::{Line, one_by_one, read_only};
 use super::{EventKind, Rank, Trace, recomputed};
-use crate::engine::{Logged, Microbatch};
+use crate::engine::{Evaluated, Logged, Microbatch};
 use crate::shard::Error;
 
 impl Rank<'_> {
@@ -32,11 +29,12 @@ impl Rank<'_> {
         if self.stages.stages() == 1 && self.room.activation_bytes > 0 {
             self.choose_activations()?;
         }
+        self.work.factor = self.changes.factor() / self.place.at.sharing as f64; // each of them computes the loss
         let mut flights = Vec::new();
         for round in &deal {
             let flight = match round.own {
                 Some(number) => self.flight(&all[number].0, items, all[number].1)?,
-                None => self.flight(&Microbatch::padding(round.shape), items, [0; 2])?,
+                None => self.flight(&Microbatch::padding(round.shape, &self.spec), items, [0; 2])?,
             };
             flights.push(flight);
         }
@@ -47,26 +45,27 @@ impl Rank<'_> {
             }
             None => self.run(&one_by_one(flights.len()), self.stages, false, &mut flights)?,
         }
-        self.in_turn(&flights, &deal, all.len())
+        let results = self.in_turn(&flights, &deal, all.len())?;
+        Ok(results.into_iter().map(|result| result.logged).collect())
     }
 
-    /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and
-    /// B are what they are now.
+    /// The results of micro-batches that are only read, each with the tokens that count in it; on every rank. A and B
+    /// are as they are now.
     ///
     /// # Errors
     /// What the session says, or another rank.
-    pub fn evaluate(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
+    pub fn evaluate(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Evaluated>, Error> {
         let done = self.read(all);
         self.tell(done)
     }
 
-    pub(super) fn read(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
+    pub(super) fn read(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Evaluated>, Error> {
         let deal = self.deal(all.iter().map(|(batch, _)| batch))?;
         let mut flights = Vec::new();
         for round in &deal {
             let flight = match round.own {
                 Some(number) => self.flight(&all[number].0, all[number].1, [0; 2])?, // nothing is dropped
-                None => self.flight(&Microbatch::padding(round.shape), 1, [0; 2])?,
+                None => self.flight(&Microbatch::padding(round.shape, &self.spec), 1, [0; 2])?,
             };
             flights.push(flight);
         }
@@ -134,9 +133,7 @@ impl Rank<'_> {
     }
 
     fn change(&mut self, step: u64, rate: f64) -> Result<f64, Error> {
-        let mut rates: Values<f32> = self.optimizer.rates(step, rate);
-        let factor = self.scale.map_or(1.0, |scale| scale.factor);
-        rates.insert(LOSS_SCALE.to_owned(), Array::scalar(factor));
+        let rates = self.changes.rates(step, rate);
         let rates = rates.iter().map(|(name, value)| Ok((name.clone(), self.upload(name, value)?)));
         let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
         let mut io = Io::from(&rates);
@@ -146,9 +143,7 @@ impl Rank<'_> {
         self.work.trace.record(0, EventKind::Update, begin);
         let norm = outputs.array("grad_norm")?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
-        if let Some(scale) = &mut self.scale {
-            scale.update(norm.is_finite());
-        }
+        self.changes.after(norm);
         Ok(norm)
     }
 

@@ -10,10 +10,11 @@ use reference::llama::train::STREAM_GRAD;
 
 use super::flight::{Flight, HostTensor, Pool, shape};
 use super::trace::{EventKind, Trace};
-use crate::engine::Logged;
+use crate::engine::chunked::ChunkLoss;
+use crate::engine::{Evaluated, Logged};
 use crate::shard::load::Tensors;
 use crate::shard::programs::{GRADIENT, NEXT, PartSpec, PieceGraphs, part_specs};
-use crate::shard::tasks::{self, KEPT, SAVED, Task, Y_GRAD};
+use crate::shard::tasks::{self, HIDDEN, KEPT, SAVED, Task, WEIGHT, Y_GRAD};
 use crate::shard::{Activations, Error, LayerBytes};
 
 /// Tensors by canonical names.
@@ -39,15 +40,19 @@ pub(super) struct Work<'a> {
     pub traffic: Traffic,
     /// When what was done, in the last step.
     pub trace: Trace,
+    /// The loss, if it is computed in chunks.
+    pub loss: Option<ChunkLoss<'a>>,
+    /// What the gradient of a chunked loss is multiplied by.
+    pub factor: f64,
     /// What stays of each layer between forward and backward; the x alone, if nothing is said.
     pub activations: BTreeMap<usize, Activations>,
     keeps: Vec<bool>,               // whose whole parts stay, by the number of a piece
     next: BTreeMap<Gather, Gather>, // what is gathered while another one's work is done
     kept: BTreeMap<usize, Named>,   // whole parts that stay
     prefetched: Option<(usize, Named)>,
-    whole: Named,                  // parts of the piece that ran last
-    spare: Named,                  // memory for those of the next one
-    dense: BTreeMap<usize, Named>, // what was dequantised, by the number of a piece
+    pub whole: Named,                  // parts of the piece that ran last
+    spare: Named,                      // memory for those of the next one
+    pub dense: BTreeMap<usize, Named>, // what was dequantised, by the number of a piece
     loaded: Vec<Loaded>,
     programs: BTreeMap<(usize, Task, bool), Option<usize>>, // by the first piece of its kind
     overlapped: BTreeMap<(usize, usize), usize>,            // a program with another piece's gather
@@ -94,6 +99,8 @@ impl<'a> Work<'a> {
             sizes: BTreeSet::new(),
             traffic: Traffic::default(),
             trace: Trace::default(),
+            loss: None,
+            factor: 1.0,
             activations: BTreeMap::new(),
             keeps: Vec::new(),
             next: BTreeMap::new(),
@@ -276,11 +283,15 @@ impl<'a> Work<'a> {
         let Some(loaded) = self.program(number, task)? else {
             return self.release(number, task, flight);
         };
-        if !self.dense.contains_key(&number) && task != Task::WeightGrad {
+        if !self.dense.contains_key(&number) && !task.follows() {
             self.gather(number)?;
         }
         let is_backward = !matches!(task, Task::Forward | Task::Keep) && number + 1 < self.pieces.len();
-        let next = self.next.get(&Gather { piece: number, is_backward }).filter(|_| task != Task::Evaluate);
+        let is_last = !matches!(
+            task,
+            Task::Evaluate | Task::States | Task::OutputWeight | Task::OutputGrad // the head goes on
+        );
+        let next = self.next.get(&Gather { piece: number, is_backward }).filter(|_| is_last);
         let next = next.map(|next| next.piece);
         let (mut loaded, mut coming) = (loaded, Named::new());
         if let Some(next) = next {
@@ -290,7 +301,10 @@ impl<'a> Work<'a> {
             self.traffic.early += 1;
         }
         for sizes in &self.sizes {
-            self.session.prepare_for(self.loaded[loaded].program, sizes)?;
+            let Loaded { graph, program } = &self.loaded[loaded];
+            let read = sizes.iter().filter(|(symbol, _)| graph.known().contains_key(*symbol));
+            self.session
+                .prepare_for(*program, &read.map(|(symbol, size)| (symbol.clone(), *size)).collect())?;
         }
         let piece = self.pieces[number].piece;
         let begin = Instant::now();
@@ -298,7 +312,9 @@ impl<'a> Work<'a> {
         let mut summed = self.take_sums(loaded, piece);
         let Self { session, loaded: all, weights, whole, dense, trained, pieces, constants, .. } = self;
         let Loaded { graph, program } = &all[loaded];
-        let mut io = Io { sizes: flight.sizes.clone(), ..Io::default() };
+        let own = flight.sizes.iter().filter(|(symbol, _)| graph.known().contains_key(*symbol));
+        let sizes = own.map(|(symbol, size)| (symbol.clone(), *size)).collect();
+        let mut io = Io { sizes, ..Io::default() };
         io.inputs.extend(flight.own.iter().map(|(name, tensor)| (*name, tensor)));
         io.inputs.extend(constants.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         io.inputs.extend(flight.tables.iter().map(|(name, tensor)| (name.as_str(), tensor)));
@@ -317,14 +333,23 @@ impl<'a> Work<'a> {
         io.donated.extend(coming.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(outputs.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         let has_loss = piece == Piece::Head && graph.find_output("loss").is_some();
-        let logged = session.run(*program, io).map_err(Error::from).and_then(|results| {
+        let result = session.run(*program, io).map_err(Error::from).and_then(|results| {
             let number =
                 |name: &str| results.array(name).map(|it| it.wide().first().copied().unwrap_or(f64::NAN));
-            has_loss.then(|| Logged::of(|name| Ok::<f64, Error>(number(name)?))).transpose()
+            if !has_loss {
+                return Ok(None);
+            }
+            let logged = Logged::of(|name| Ok::<f64, Error>(number(name)?))?;
+            let logits = match graph.find_output("logits") {
+                Some(_) => results.array("logits")?.as_floats().to_vec(),
+                None => Vec::new(),
+            };
+            Ok(Some(Evaluated::new(logged, &flight.batch, &logits)))
         });
         trained.extend(summed.into_iter().map(|(name, tensor)| (piece.own_name(&name), tensor)));
-        flight.logged = logged?.unwrap_or(flight.logged);
-        let is_forward = matches!(task, Task::Evaluate | Task::Forward | Task::Keep | Task::Recompute);
+        flight.result = result?.unwrap_or_else(|| std::mem::take(&mut flight.result));
+        let is_forward =
+            matches!(task, Task::Evaluate | Task::Forward | Task::Keep | Task::Recompute | Task::States);
         self.trace.record(number, if is_forward { EventKind::Forward } else { EventKind::Backward }, begin);
         if let Some(next) = next {
             self.trace.record(next, EventKind::Gather, begin);
@@ -396,8 +421,8 @@ impl<'a> Work<'a> {
         let graph = &all[loaded].graph;
         let mut outputs = Named::new();
         for (name, id) in graph.outputs() {
-            let is_made =
-                name == "y" || name == STREAM_GRAD || [KEPT, SAVED].iter().any(|kind| name.starts_with(kind));
+            let is_made = ["y", STREAM_GRAD, HIDDEN, WEIGHT].contains(&name.as_str())
+                || [KEPT, SAVED].iter().any(|kind| name.starts_with(kind));
             if !is_made {
                 continue;
             }
@@ -413,11 +438,12 @@ impl<'a> Work<'a> {
     }
 
     /// Takes back what nothing reads after a task.
-    fn release(&mut self, number: usize, task: Task, flight: &mut Flight) -> Result<(), Error> {
+    pub fn release(&mut self, number: usize, task: Task, flight: &mut Flight) -> Result<(), Error> {
         let mut read: Vec<String> = Vec::new(); // by the task that is still to come
         match task {
             Task::Forward | Task::Keep | Task::Recompute | Task::Dequantize => return Ok(()),
-            Task::Evaluate | Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
+            Task::States | Task::OutputWeight | Task::OutputGrad => return Ok(()),
+            Task::StatesGrad | Task::Evaluate | Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
             Task::InputGrad => {
                 if let Some(next) = self.program(number, Task::WeightGrad)? {
                     read.extend(self.loaded[next].graph.inputs().map(|(name, _)| name.to_owned()));

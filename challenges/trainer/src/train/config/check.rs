@@ -135,10 +135,7 @@ impl Config {
         if let Some(bytes) = self.loss_chunk_bytes.0 {
             return beside("loss_chunk_bytes", "false", &bytes.to_string());
         }
-        match self.several() {
-            Some(mesh) => beside("ranks", "1", &mesh.ranks().to_string()),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// That ranks can share the run.
@@ -170,9 +167,6 @@ impl Config {
             return Err(format!(
                 "ranks: expected at most {MOST_RANKS}, threads of one process, found {ranks}"
             ));
-        }
-        if let Some(bytes) = self.loss_chunk_bytes.0 {
-            return Err(format!("loss_chunk_bytes: expected false on {ranks} ranks, found {bytes}"));
         }
         match self.objective {
             Objective::Sft => Ok(()),

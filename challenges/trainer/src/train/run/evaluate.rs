@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use challenges::train::{Evaluated, Microbatch};
 use reference::issues::classify::Problem;
 use reference::llama::Classifier;
 use serde_json::{Map, Value as Json, json};
@@ -14,7 +15,7 @@ use crate::train::layout::side_by_side;
 use crate::train::model::Logged;
 use crate::train::row::Row;
 
-impl Run<'_, '_, '_> {
+impl<'a> Run<'a, '_, '_> {
     /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
     pub(super) fn evaluate_if_due(&mut self) -> Result<(), Failure> {
         let (step, is_last) = (self.at.step, self.at.step == self.job.batches.steps);
@@ -39,7 +40,7 @@ impl Run<'_, '_, '_> {
     /// rows; `SFTTrainer.log` of `trl`, 1.16.
     fn evaluation(&mut self) -> Result<Json, Failure> {
         let begin = Instant::now();
-        let Job { layout, data: [_, evaluated], config, batches, goal, .. } = self.job;
+        let Job { data: [_, evaluated], config, batches, goal, .. } = self.job;
         if let Some(goal) = goal {
             let (loss, metrics) = goal.evaluation(config, self.model.engine()?, evaluated)?;
             let mut line = json!({
@@ -53,15 +54,14 @@ impl Run<'_, '_, '_> {
             return Ok(line);
         }
         let rows: Vec<&Row> = evaluated.rows.iter().collect();
-        let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
-        let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-        let batch = |rows: &[&Row]| (layout.microbatch(rows), items(rows));
-        let (logged, metrics) = match &self.job.spec.config.classifier {
-            None if self.seer.is_some() => (self.seen(parts(), items)?, Map::new()),
-            None => (self.model.evaluate(parts().map(batch))?, Map::new()),
-            Some(classifier) => self.answers(classifier, parts())?,
+        let parts: Vec<&[&Row]> = rows.chunks(config.per_device_eval_batch_size as usize).collect();
+        let results = self.evaluated(&parts)?;
+        let logged: Vec<Logged> = results.iter().map(|result| result.logged).collect();
+        let metrics = match &self.job.spec.config.classifier {
+            Some(classifier) => answers(classifier, &parts, &results),
+            None => Map::new(),
         };
-        let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
+        let loss: f64 = logged.iter().zip(&parts).map(|(part, rows)| part.loss * rows.len() as f64).sum();
         let mut line = json!({
             "step": self.at.step,
             "epoch": batches.epochs(self.at.step),
@@ -88,27 +88,39 @@ impl Run<'_, '_, '_> {
         }
     }
 
-    /// What is logged of batches that a classifier answers, each of its rows by itself, and what the answers are worth.
-    fn answers<'r>(
-        &mut self,
-        classifier: &Classifier,
-        parts: impl Iterator<Item = &'r [&'r Row]>,
-    ) -> Result<(Vec<Logged>, Map<String, Json>), Failure> {
-        let outputs = classifier.labels.len();
-        let mut answers = Answers::new(classifier.problem(), outputs);
+    /// The results of rows that are only read. Where a micro-batch is large, no more are made at a time than ranks
+    /// compute at a time; else all of them, so that those of about the same size are computed together.
+    fn evaluated(&mut self, parts: &[&[&'a Row]]) -> Result<Vec<Evaluated>, Failure> {
+        let lanes = self.model.lanes();
+        let most = if lanes == 1 || self.seer.is_some() { lanes } else { parts.len().max(1) };
+        let is_classifier = self.job.spec.config.classifier.is_some();
+        let layout = &self.job.layout;
         let mut all = Vec::new();
-        for rows in parts {
-            let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-            let batch = side_by_side(rows);
-            let (logged, logits) = self.model.evaluated(&batch, items)?;
-            for (row, tokens) in rows.iter().zip(logits.chunks((batch.shape[1] * outputs).max(1))) {
-                row.answers()
-                    .for_each(|(token, target)| answers.add(&tokens[token * outputs..][..outputs], target));
-            }
-            all.push(logged);
+        for parts in parts.chunks(most) {
+            let batch = |rows: &&[&Row]| {
+                let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
+                // a classifier answers each row by itself
+                (if is_classifier { side_by_side(rows) } else { layout.microbatch(rows) }, items)
+            };
+            let mut batches: Vec<(Microbatch, u64)> = parts.iter().map(batch).collect();
+            self.see(parts, &mut batches)?;
+            all.extend(self.model.evaluate(&batches)?);
         }
-        Ok((all, answers.metrics()))
+        Ok(all)
     }
+}
+
+/// The metrics of what a classifier answers.
+fn answers(classifier: &Classifier, parts: &[&[&Row]], results: &[Evaluated]) -> Map<String, Json> {
+    let outputs = classifier.labels.len();
+    let mut answers = Answers::new(classifier.problem(), outputs);
+    for (rows, result) in parts.iter().zip(results) {
+        let given = rows.iter().flat_map(|row| row.answers());
+        for ((_, target), logits) in given.zip(result.logits.chunks(outputs)) {
+            answers.add(logits, target);
+        }
+    }
+    answers.metrics()
 }
 
 /// The share of right answers of a micro-batch; NaN if a logit was not a number, as the largest of them is none then.
