@@ -626,6 +626,55 @@ fn a_run_that_goes_on_has_every_bit_of_one_that_was_left_alone() {
     }
 }
 
+#[test]
+fn small_runs_on_ranks_equal_one_rank() {
+    let small = Small::new();
+    let settings_of_all = ["max_steps=4", "gradient_accumulation_steps=3", "save_steps=2"];
+    for (objective, data, settings) in small_runs() {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let evaluated = format!("eval_dataset_name={data}");
+        let mut settings = [&settings[..], &settings_of_all].concat();
+        if data != "asked.jsonl" {
+            settings.extend([
+                &*evaluated,
+                "eval_strategy=steps",
+                "eval_steps=4",
+                "per_device_eval_batch_size=2",
+            ]);
+        }
+        let output = |name: &str| small.example.path(&format!("{objective}-{data}-{name}"));
+        let run = |name: &str, more: &[&str]| {
+            ran(&small.run(&output(name), objective, data, &[&settings[..], more].concat()), objective);
+            metrics(&output(name))
+        };
+        let one = run("one", &[]);
+        let mut same = |name: &str, more: &[&str]| {
+            let several = run(name, more);
+            assert_eq!(several.len(), one.len());
+            for (found, expected) in several.iter().zip(&one) {
+                for (key, expected) in expected.as_object().expect("an object") {
+                    if ["peak_bytes", "tokens_per_second", "eval_runtime"].contains(&key.as_str()) {
+                        continue;
+                    }
+                    let (found, expected) = (found[key].as_f64(), expected.as_f64());
+                    let (found, expected) = (found.unwrap_or(f64::NAN), expected.unwrap_or(f64::NAN));
+                    let distance = (found - expected).abs() / expected.abs().max(1.0);
+                    assert!(distance < 3e-5, "{objective} over {data}, {name}: {key} {found} {expected}");
+                }
+            }
+        };
+        same("two", &["ranks=2"]);
+        same("three-in-chunks", &["ranks=3", "loss_chunk_bytes=60000"]);
+        same("shared", &["mesh=tp=2"]);
+        same("stages", &["mesh=pp=2"]);
+        let moved = output("two");
+        for later in ["checkpoint-4", "adapter"] {
+            fs::remove_dir_all(moved.join(later)).expect("it was written");
+        }
+        same("two", &["ranks=1", "resume_from_checkpoint=true"]);
+    }
+}
+
 /// A loss in chunks, and one evaluated, is the loss.
 #[test]
 fn small_runs_are_the_same_in_chunks_and_may_be_evaluated() {
@@ -803,7 +852,6 @@ fn keys_and_settings_that_do_not_fit_are_refused() {
         "label_smoothing: expected a number from 0",
     );
     refused("dpo", "pairs.jsonl", &["lora_dropout=0.1"], "lora_dropout: expected 0 with objective = \"dpo\"");
-    refused("dpo", "pairs.jsonl", &["ranks=2"], "objective: expected sft on 2 ranks, found dpo");
     refused(
         "dpo",
         "pairs.jsonl",

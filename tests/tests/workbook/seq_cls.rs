@@ -160,6 +160,42 @@ fn classifiers_are_trained_in_every_way() {
     }
 }
 
+#[test]
+fn classifiers_on_ranks_equal_one_rank() {
+    let example = example();
+    for problem in ["single_label_classification", "multi_label_classification", "regression"] {
+        let of_problem = of_problem(&example, problem);
+        let run = |more: &[&str]| {
+            let folder = TempDir::new().expect("a folder");
+            let short = ["device=cpu", "max_steps=4", "eval_strategy=steps", "eval_steps=2"];
+            let parts = ["per_device_train_batch_size=4", "gradient_accumulation_steps=3"];
+            let settings = [&texts(&of_problem)[..], &short, &parts, more].concat();
+            example.metrics_of(&folder.path().join("out"), &settings)
+        };
+        for more in [&[][..], &["packing=true"]] {
+            let one = run(more);
+            for mesh in ["ranks=2", "ranks=4", "mesh=pp=2", "mesh=tp=2"] {
+                let several = run(&[more, &[mesh]].concat());
+                assert_eq!(several.len(), one.len());
+                for (found, expected) in several.iter().zip(&one) {
+                    for key in expected.as_object().expect("an object").keys() {
+                        if ["peak_bytes", "tokens_per_second", "eval_runtime"].contains(&key.as_str()) {
+                            continue;
+                        }
+                        let (Some(found), Some(expected)) = (found[key].as_f64(), expected[key].as_f64())
+                        else {
+                            assert_eq!(found[key], expected[key], "{problem}, {more:?}, {mesh}: {key}");
+                            continue;
+                        };
+                        let distance = (found - expected).abs() / expected.abs().max(1e-3);
+                        assert!(distance < 2e-5, "{problem}, {more:?}, {mesh}: {key} {found} {expected}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A step's loss is the mean over its texts, however they are dealt out to micro-batches and laid in them.
 #[test]
 fn a_step_of_several_micro_batches_is_one_of_a_large_one() {
@@ -250,8 +286,6 @@ fn what_no_classifier_can_do_is_named_and_nothing_is_written() {
         ),
         (&["assistant_only_loss=true"], "assistant_only_loss: expected false with task_type = \"SEQ_CLS\""),
         (&["loss_chunk_bytes=100000"], "loss_chunk_bytes: expected false with task_type = \"SEQ_CLS\""),
-        (&["ranks=2"], "ranks: expected 1 with task_type = \"SEQ_CLS\", found 2"),
-        (&["mesh=\"fsdp=2\""], "ranks: expected 1 with task_type = \"SEQ_CLS\", found 2"),
         (&["lora_modules_to_save=[\"lm_head\"]"], "expected no lm_head beside a classifier, which has none"),
         (
             &["id2label=[\"a\", \"b\"]"],

@@ -74,6 +74,58 @@ fn ranks_have_the_losses_of_one() {
 }
 
 #[test]
+fn chunked_losses_on_ranks_equal_one_rank() {
+    let example = Example::new(TRAINER);
+    let of = |name: &str, settings: &[&str]| {
+        let chunks = ["loss_chunk_bytes=40000"]; // some 30 rows of logits
+        example.metrics_of(&example.path(name), &[&SETTINGS[..], &chunks, settings].concat())
+    };
+    let dense = of("dense", &[]);
+    same_losses("whole", &example.metrics_of(&example.path("whole"), &SETTINGS), &dense);
+    let meshes = ["ranks=2", "ranks=4", "mesh=tp=2", "mesh=pp=2", "mesh=fsdp=2,tp=2", "mesh=pp=2,fsdp=2"];
+    for (number, mesh) in meshes.iter().enumerate() {
+        same_losses(mesh, &of(&format!("dense-{number}"), &[mesh]), &dense);
+    }
+    for schedule in ["ZB-H1", "Fill"] {
+        let set = format!("pipeline_parallel_schedule={schedule}");
+        same_losses(schedule, &of(&format!("dense-{schedule}"), &["mesh=pp=2", &set]), &dense);
+    }
+    let shapes: [(&[&str], &[&str]); 6] = [
+        (&["load_in_4bit=true", "use_bnb_nested_quant=true"], &["ranks=2", "mesh=pp=2"]),
+        (&["packing=true", "max_length=64"], &["ranks=2", "ranks=3", "mesh=tp=2"]),
+        (&["lora_modules_to_save=[\"lm_head\"]"], &["ranks=2", "ranks=4", "mesh=tp=2"]),
+        (&["lora_modules_to_save=[\"embed_tokens\", \"lm_head\"]"], &["ranks=2", "mesh=pp=2"]),
+        (&["trainable_token_indices=[3, 97, 98]"], &["ranks=2", "mesh=pp=2,fsdp=2"]),
+        (&["lora_dropout=0.3", "per_device_train_batch_size=7", "max_steps=5"], &["ranks=2"]),
+    ];
+    for (number, (shape, meshes)) in shapes.into_iter().enumerate() {
+        let one = of(&format!("shape-{number}"), shape);
+        for mesh in meshes {
+            let several = of(&format!("shape-{number}-{mesh}"), &[shape, &[mesh]].concat());
+            same_losses(&format!("{shape:?}, {mesh}"), &several, &one);
+        }
+    }
+}
+
+#[test]
+fn chunked_runs_resume_on_any_number_of_ranks() {
+    let example = Example::new(TRAINER);
+    let settings = [&SETTINGS[..], &["loss_chunk_bytes=40000"]].concat();
+    let whole = example.metrics_of(&example.path("whole"), &settings);
+    for (number, (from, to)) in
+        [("ranks=1", "ranks=2"), ("ranks=3", "ranks=1"), ("ranks=2", "mesh=pp=2")].into_iter().enumerate()
+    {
+        let output = example.path(&format!("moved-{number}"));
+        example.metrics_of(&output, &[&settings[..], &[from]].concat());
+        fs::remove_dir_all(output.join("checkpoint-6")).expect("a checkpoint");
+        fs::remove_dir_all(output.join("adapter")).expect("an adapter");
+        let ran = example.run(&output, &[&settings[..], &[to, "resume_from_checkpoint=true"]].concat());
+        assert_eq!(ran.code, 0, "{from} to {to}: {}{}", ran.stdout, ran.stderr);
+        same_losses(&format!("{from} to {to}"), &metrics(&output), &whole);
+    }
+}
+
+#[test]
 fn evaluations_are_those_of_one_rank() {
     let example = Example::new(TRAINER);
     let settings = [
@@ -83,12 +135,13 @@ fn evaluations_are_those_of_one_rank() {
     ]
     .concat();
     let evaluations = |ranks: &str| {
-        let lines = example.metrics_of(&example.path(ranks), &[&settings[..], &[ranks]].concat());
+        let own: Vec<&str> = ranks.split(' ').collect();
+        let lines = example.metrics_of(&example.path(ranks), &[&settings[..], &own].concat());
         lines.into_iter().filter(|line| line.get("eval_loss").is_some()).collect::<Vec<_>>()
     };
     let one = evaluations("ranks=1");
     assert_eq!(one.len(), 3);
-    for ranks in ["ranks=2", "ranks=3", "mesh=pp=2"] {
+    for ranks in ["ranks=2", "ranks=3", "mesh=pp=2", "ranks=2 loss_chunk_bytes=40000"] {
         let several = evaluations(ranks);
         assert_eq!(several.len(), 3, "{ranks}");
         for key in ["eval_loss", "eval_entropy", "eval_mean_token_accuracy", "eval_num_tokens", "epoch"] {
@@ -234,7 +287,7 @@ fn steps_that_overflow_are_left_out_on_all_ranks() {
 fn what_ranks_cannot_do_is_named() {
     let example = Example::new(TRAINER);
     let output = example.path("out");
-    let table: [(&[&str], &str); 11] = [
+    let table: [(&[&str], &str); 10] = [
         (&["ranks=0"], "ranks: expected a whole number above 0, found 0"),
         (&["ranks=4096"], "ranks: expected at most 1024, threads of one process, found 4096"),
         (&["ranks=3", "mesh=fsdp=2,tp=2"], "ranks: expected the 4 of mesh = \"fsdp=2,tp=2\", found 3"),
@@ -248,7 +301,6 @@ fn what_ranks_cannot_do_is_named() {
             "on each of 2 ranks to be a multiple of 64, found 32",
         ),
         (&["mesh=pp=3"], "expected at least a layer for each of 3 stages, found 2 layers"),
-        (&["ranks=2", "loss_chunk_bytes=40000"], "loss_chunk_bytes: expected false on 2 ranks, found 40000"),
     ];
     for (settings, says) in table {
         let ran = example.run(&output, settings);

@@ -414,8 +414,6 @@ fn what_is_not_done_beside_images_is_named() {
     let Some(setting) = Setting::find() else { return };
     for (settings, words) in [
         (&["packing=true"][..], "packing: expected false with a model that reads images, found true"),
-        (&["loss_chunk_bytes=100000"], "loss_chunk_bytes: expected false with a model that reads images"),
-        (&["ranks=2"], "ranks: expected 1 with a model that reads images, found 2"),
         (
             &["objective=orpo", "assistant_only_loss=false"],
             "objective: expected sft with a model that reads images, found orpo",
@@ -489,6 +487,53 @@ fn a_model_with_images_is_trained_in_every_way() {
     }
 }
 
+/// The numbers of a run do not depend on how many ranks share it, nor on whether its loss is in chunks.
+#[track_caller]
+fn equal_on_ranks(setting: &Setting, name: &str, settings: &[&str]) {
+    let common =
+        ["device=cpu", "max_steps=3", "gradient_accumulation_steps=3", "per_device_train_batch_size=1"];
+    let evaluated = ["eval_dataset_name=data.jsonl", "eval_strategy=steps", "eval_steps=3"];
+    let run = |own: &str, more: &[&str]| {
+        let all = [&common[..], &evaluated, &["per_device_eval_batch_size=1"], settings, more].concat();
+        setting.metrics(&setting.path(&format!("{name}-{own}")), &all)
+    };
+    let one = run("one", &[]);
+    let chunks = "loss_chunk_bytes=100000";
+    let others: [(&str, &[&str]); 6] = [
+        ("chunks", &[chunks]),
+        ("two", &["ranks=2"]),
+        ("three-in-chunks", &["ranks=3", chunks]),
+        ("stages", &["mesh=pp=2"]),
+        ("stages-in-chunks", &["mesh=pp=2,fsdp=2", chunks]),
+        ("checkpointed", &[chunks, "gradient_checkpointing=true"]),
+    ];
+    for (own, more) in others {
+        let found = run(own, more);
+        for key in ["loss", "grad_norm", "entropy", "mean_token_accuracy"] {
+            let lines = |all: &[Value]| {
+                all.iter().filter(|line| line.get("loss").is_some()).cloned().collect::<Vec<_>>()
+            };
+            let distance = apart(key, &lines(&one), &lines(&found));
+            assert!(distance < 2e-5, "{more:?}: {key}: {distance:.1e}");
+        }
+        let losses =
+            |all: &[Value]| all.iter().filter_map(|line| line["eval_loss"].as_f64()).collect::<Vec<f64>>();
+        let (found, expected) = (losses(&found), losses(&one));
+        assert!(
+            found.len() == 1 && (found[0] - expected[0]).abs() < 2e-5,
+            "{more:?}: {found:?} {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn images_on_ranks_and_in_chunks_equal_one_rank() {
+    if let Some(setting) = Setting::find() {
+        equal_on_ranks(&setting, "qwen", &[]);
+        equal_on_ranks(&setting, "head", &["lora_modules_to_save=[\"lm_head\"]"]);
+    }
+}
+
 /// Questions of parts, with LLaVA's placeholder.
 const OF_LLAVA: &str = "{% for message in messages %}{% if message.role == 'assistant' %} ASSISTANT: \
     {% generation %}{{ message.content }}{% endgeneration %}{% else %}USER: {% for part in message.content %}\
@@ -514,6 +559,7 @@ fn a_llava_is_trained_on_images_too() {
     let lines = setting.metrics(&setting.path("out"), &[targets, "max_pixels=56"]);
     let losses: Vec<f64> = lines.iter().filter_map(|line| line["loss"].as_f64()).collect();
     assert!(losses.len() == 20 && losses[19] < losses[0], "{losses:?}");
+    equal_on_ranks(&setting, "llava", &[targets, "max_pixels=56"]);
     setting.refused(
         &[targets],
         "max_pixels: largest size: expected 56, the only edge that the model reads, found 12544",

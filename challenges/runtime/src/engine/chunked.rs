@@ -33,7 +33,7 @@ use super::microbatch::{Logged, Microbatch, device_error};
 use super::replica::{Activations, Machine};
 
 pub use loss::{Causal, InChunks, Total, causal, check, of_loss};
-pub(crate) use loss::{ChunkLoss, Computed};
+pub(crate) use loss::{ChunkLoss, Computed, Gradients};
 
 /// The parts of a micro-batch.
 pub(super) struct States<'a> {
@@ -231,10 +231,10 @@ impl<'a> States<'a> {
         factor: f64,
     ) -> Result<(Logged, DeviceTensor), Error> {
         let shape = hidden.shape.clone();
-        let Computed { logged, hidden, weight } =
+        let Computed { logged, gradients } =
             self.loss.compute(session.device(), hidden, batch, items, factor)?;
-        self.add_weight(session, weight)?;
-        Ok((logged, DeviceTensor { shape, buffer: hidden }))
+        self.add_weight(session, gradients.weight)?;
+        Ok((logged, DeviceTensor { shape, buffer: gradients.hidden }))
     }
 
     /// Adds the gradient of an output layer that is trained to the step.

@@ -22,7 +22,6 @@ use super::Error;
 use super::chunked::States;
 use super::microbatch::{Microbatch, upload};
 use super::replica::{Accumulate, Engine};
-use crate::loss::run::Results;
 
 /// What a micro-batch gives.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,11 +85,10 @@ impl<'a> Engine<'a> {
         let hidden = states.forward(session, inputs.clone(), batch)?;
         let shape = hidden.shape.clone();
         let device = session.device();
-        let mut results = states.loss_of_states().losses(device, hidden, batch, (given, upstream))?;
-        let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
-        states.add_weight(session, results.gradients.remove("weight.grad"))?;
-        states.backward(session, inputs, batch, &DeviceTensor { shape, buffer: gradient })?;
-        Ok(Scored::of(results))
+        let (scored, gradients) = states.loss_of_states().losses(device, hidden, batch, (given, upstream))?;
+        states.add_weight(session, gradients.weight)?;
+        states.backward(session, inputs, batch, &DeviceTensor { shape, buffer: gradients.hidden })?;
+        Ok(scored)
     }
 
     /// The loss of a [padded](Self::padded) batch that is only read.
@@ -101,7 +99,7 @@ impl<'a> Engine<'a> {
         let Ready { states, session, inputs } = self.ready(batch, Whose::Policy)?;
         let hidden = states.forward(session, inputs, batch)?;
         let device = session.device();
-        states.loss_of_states().losses(device, hidden, batch, (given, 1.0)).map(Scored::of)
+        states.loss_of_states().losses(device, hidden, batch, (given, 1.0)).map(|(scored, _)| scored)
     }
 
     /// Uploads a batch.
@@ -124,11 +122,4 @@ struct Ready<'e, 'a> {
     states: &'e mut States<'a>,
     session: &'e mut Session<'a>,
     inputs: BTreeMap<&'e str, &'e DeviceTensor>,
-}
-
-impl Scored {
-    fn of(results: Results) -> Self {
-        let loss = results.loss.iter().map(|loss| f64::from(*loss)).sum();
-        Self { loss, rows: results.values }
-    }
 }

@@ -89,6 +89,13 @@ pub enum Error {
         /// What the device says.
         source: DeviceError,
     },
+    /// More micro-batches than ranks compute at the same time, or none.
+    Group {
+        /// The micro-batches.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A graph does not compile or run.
     Train(Box<engine::Error>),
     /// The ranks do not lie as a mesh says.
@@ -173,6 +180,9 @@ impl fmt::Display for Error {
                 write!(f, "expected a mesh of the axes \"fsdp\", \"tp\" and \"pp\", found {found:?}")
             }
             Self::Trained { name } => write!(f, "`{name}`: expected a trained parameter in f32"),
+            Self::Group { found, most } => {
+                write!(f, "expected a group of 1 to {most} micro-batches, found {found}")
+            }
             Self::Graph(error) => error.fmt(f),
             Self::Step { step, name, found, expected } => {
                 write!(f, "{step}, `{name}`: expected {expected}, found {found}")
@@ -197,6 +207,7 @@ impl std::error::Error for Error {
             | Self::Step { .. }
             | Self::Flat { .. }
             | Self::Dropout { .. }
+            | Self::Group { .. }
             | Self::Axis { .. } => None,
             Self::Stages { .. } | Self::Slots { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),

@@ -10,6 +10,7 @@
 //! head        a loss that is computed in chunks
 //! flight      micro-batches on their way, and the memory that they use again
 //! pipeline    a line of a schedule, operation by operation
+//! scored      micro-batches of objectives
 //! shards      what of A, B and the moments is a rank's own, to be written by it
 //! trace       when the rank did what in its last step
 //! ```
@@ -23,6 +24,7 @@ mod flight;
 mod head;
 mod pipeline;
 mod place;
+mod scored;
 mod shards;
 mod state;
 mod step;
@@ -128,6 +130,7 @@ pub struct Rank<'a> {
     spec: Spec,
     changes: Updates,
     tables: Arc<BTreeMap<String, DeviceTensor>>,
+    reference: BTreeMap<String, DeviceTensor>, // shards of what is trained, as it was at the start, if it is kept
     pipeline: Option<&'a Pipeline<'a>>,
     stages: Shape, // of whatever number of micro-batches
     attempt: &'a dyn Fsdp,
@@ -218,6 +221,7 @@ impl<'a> Rank<'a> {
             trained,
             changes: Updates::new(recipe, spec.compute),
             tables: Arc::default(),
+            reference: BTreeMap::new(),
             pipeline,
             stages,
             attempt,
@@ -246,23 +250,34 @@ impl<'a> Rank<'a> {
             self.work.constants.insert(name.clone(), tensor);
         }
         for (name, ty) in self.trained.clone() {
-            let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
-            let Placed { shared, .. } = self.layout.placed(&name).expect("as well");
-            let (element, at) = (part.dtype.bytes(), self.place.at);
             let [first, second] = train::moments(&name);
             for kept in [name.clone(), first, second, train::gradient(&name)] {
-                let bytes = match state.get(&kept) {
-                    Some(value) => {
-                        let own = shared.part(&value.to_memory(), element, at.part);
-                        shards.cut(&own, element, at.shard)
-                    }
-                    None => vec![0; shards.len * part.dtype.bytes()],
-                };
-                let tensor = self.on_device("trained", &kept, &shape(&ty, &BTreeMap::new()), &bytes)?;
+                let tensor = self.shard_of(&name, &kept, &ty, state)?;
                 self.work.trained.insert(kept, tensor);
             }
         }
         Ok(())
+    }
+
+    /// This rank's shard of a trained parameter, or of one of its moments, on the device; zeros if `state` lacks it.
+    fn shard_of(
+        &self,
+        name: &str,
+        kept: &str,
+        ty: &Type,
+        state: &Values<f32>,
+    ) -> Result<DeviceTensor, Error> {
+        let (part, shards) = self.layout.part(name).expect("what is trained is a parameter");
+        let Placed { shared, .. } = self.layout.placed(name).expect("as well");
+        let (element, at) = (part.dtype.bytes(), self.place.at);
+        let bytes = match state.get(kept) {
+            Some(value) => {
+                let own = shared.part(&value.to_memory(), element, at.part);
+                shards.cut(&own, element, at.shard)
+            }
+            None => vec![0; shards.len * element],
+        };
+        self.on_device("trained", kept, &shape(ty, &BTreeMap::new()), &bytes)
     }
 
     fn on_device(

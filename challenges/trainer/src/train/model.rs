@@ -4,11 +4,12 @@
 //! all
 //! of them. What only one rank can fail in names it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use challenges::fsdp::{self, Rank, Team};
 use challenges::train::chunked::InChunks;
-use challenges::train::{Engine, Evaluated, LossScale, Machine, Microbatch};
+use challenges::train::{Engine, Evaluated, LossScale, Machine, Microbatch, Scored, Whose};
 use challenges::weights;
 use reference::graph::interpret::Values;
 use reference::llama::{Llama, Spec};
@@ -21,6 +22,9 @@ pub use challenges::train::Logged;
 
 /// A micro-batch, and what the masks of its dropout are drawn from.
 pub type Keyed = (Microbatch, [i32; 2]);
+
+/// The values of each row of a micro-batch, by name.
+pub type Rows = BTreeMap<String, Vec<f32>>;
 
 /// A model that is trained, or a rank's part of it.
 pub enum Model<'a> {
@@ -116,11 +120,76 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The model on one rank.
-    pub fn engine(&mut self) -> Result<&mut Engine<'a>, Failure> {
+    /// Keeps what is trained as it is in `start`, for the reference model of an objective.
+    pub fn keep_reference(&mut self, start: &Values<f32>) -> Result<(), Failure> {
         match self {
-            Self::Whole(engine) => Ok(engine),
-            Self::Part(..) => Err(Failure::bug("a part of a model for an objective of one rank")),
+            Self::Whole(engine) => engine.keep_reference(start).map_err(Failure::usage),
+            Self::Part(rank, number) => rank.keep_reference(start).map_err(fault(*number)),
+        }
+    }
+
+    /// The number of tokens that a row may have.
+    pub fn context(&self) -> usize {
+        match self {
+            Self::Whole(engine) => engine.context(),
+            Self::Part(rank, _) => rank.context(),
+        }
+    }
+
+    /// A micro-batch of an objective with the padding that its rows are computed in.
+    pub fn padded(&mut self, batch: &Microbatch) -> Result<Microbatch, Failure> {
+        match self {
+            Self::Whole(engine) => engine.padded(batch).map_err(Failure::bug),
+            Self::Part(rank, number) => rank.padded(batch).map_err(fault(*number)),
+        }
+    }
+
+    /// The values of each row of at most [`Self::lanes`] [padded](Self::padded) micro-batches; `None` of those that
+    /// other ranks compute.
+    pub fn score(&mut self, batches: &[Microbatch], whose: Whose) -> Result<Vec<Option<Rows>>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let rows = batches.iter().map(|batch| engine.score(batch, whose).map(Some));
+                rows.collect::<Result<_, _>>().map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => rank.score(batches, whose).map_err(fault(*number)),
+        }
+    }
+
+    /// Adds `share` of the loss of each of at most [`Self::lanes`] [padded](Self::padded) micro-batches to the step;
+    /// `given` are the inputs of the loss of those that this rank computes.
+    pub fn learn(
+        &mut self,
+        batches: &[Microbatch],
+        given: Vec<Option<Values<f32>>>,
+        share: f64,
+    ) -> Result<Vec<Option<Scored>>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let all = batches.iter().zip(&given).map(|(batch, given)| {
+                    given.as_ref().map(|given| engine.learn(batch, given, share)).transpose()
+                });
+                all.collect::<Result<_, _>>().map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => rank.learn(batches, given, share).map_err(fault(*number)),
+        }
+    }
+
+    /// The losses of [padded](Self::padded) micro-batches that are only read.
+    pub fn judge(
+        &mut self,
+        batches: &[Microbatch],
+        given: Vec<Option<Values<f32>>>,
+    ) -> Result<Vec<Option<Scored>>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let all = batches
+                    .iter()
+                    .zip(&given)
+                    .map(|(batch, given)| given.as_ref().map(|given| engine.judge(batch, given)).transpose());
+                all.collect::<Result<_, _>>().map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => rank.judge(batches, given).map_err(fault(*number)),
         }
     }
 

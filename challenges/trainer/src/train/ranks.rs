@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use challenges::fsdp::{Sharding, Store, Team};
 use kernels::bytes::Peak;
 use kernels::comm::{Comm, CommError};
-use kernels::{Cpu, threads};
+use kernels::{Cpu, Device, threads};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 
@@ -67,19 +67,30 @@ fn alone(
         loss.as_ref(),
     )?;
     drop(state); // the model has it
-    let mut generator = None;
-    if let Some((goal, start)) = job.goal.as_ref().zip(job.start_adapter.as_ref()) {
-        if goal.has_reference() {
-            model.engine()?.keep_reference(&start.values()).map_err(Failure::usage)?;
-        }
-        if let Goal::Grpo(grpo) = goal {
-            generator = Generator::new(job.config, &*device, job.model, start, &job.data[0], grpo)?;
-        }
-    }
+    let generator = begin_objective(job, &mut model, Some(&*device))?;
     let hidden = job.model.config.hidden;
     let seer = job.images.map(|images| Seer::new(machine(&*device), images, hidden)).transpose()?;
     let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
     run.on_device(device_peak).generating(generator).seeing(seer).all()
+}
+
+/// Keeps the reference model of an objective; what draws completions, if they are drawn, on the rank that has a device
+/// for it.
+fn begin_objective<'a>(
+    job: &Job<'a>,
+    model: &mut Model<'a>,
+    device: Option<&'a dyn Device>,
+) -> Result<Option<Generator<'a>>, Failure> {
+    let Some((goal, start)) = job.goal.as_ref().zip(job.start_adapter.as_ref()) else { return Ok(None) };
+    if goal.has_reference() {
+        model.keep_reference(&start.values())?;
+    }
+    match (goal, device) {
+        (Goal::Grpo(grpo), Some(device)) => {
+            Generator::new(job.config, device, job.model, start, &job.data[0], grpo)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// What a rank's thread takes with it.
@@ -113,12 +124,16 @@ fn together(
             let sharding = Sharding::Parameters;
             let (pipeline, loss) = (Some(&pipeline), job.config.in_chunks(job.loss.as_ref()));
             let team = Team { world, mesh, pipeline, room, sharding, loss, store: store.clone() };
-            let model = Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
+            let mut model =
+                Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
             drop(state);
+            let peers = Peers::of(Arc::clone(&comm));
+            let own = peers.is_first().then_some(&cpu as &dyn Device);
+            let generator = begin_objective(job, &mut model, own)?;
             let hidden = job.model.config.hidden;
             let seer = job.images.map(|images| Seer::new(machine(&cpu), images, hidden)).transpose()?;
-            let run = Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?;
-            run.seeing(seer).all()
+            let run = Run::new(job, peers, model, seat, Arc::clone(stop))?;
+            run.generating(generator).seeing(seer).all()
         };
         work().map_err(|failure| (Peers::of(Arc::clone(&comm)).end(&failure), failure))
     });

@@ -34,7 +34,7 @@ use super::dataset::Dataset;
 use super::images::{Images, Seer};
 use super::layout::Layout;
 use super::model::{Keyed, Model, Trained};
-use super::objective::{Generator, Goal, Step};
+use super::objective::{Generator, Goal, Step, from_text, to_text};
 use super::pace::Pace;
 use super::peers::Peers;
 use super::progress::Progress;
@@ -293,14 +293,12 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let job = self.job;
         let data = &job.data[0];
         if let Some(goal) = &self.job.goal {
-            let Step { loss, tokens, metrics } = match &mut self.generator {
-                Some(generator) => {
-                    let policy = self.model.adapter()?;
-                    let drawn = generator.groups(&policy, data, &numbers.concat(), self.at.step)?;
+            let Step { loss, tokens, metrics } = match self.drawn(&numbers)? {
+                Some(drawn) => {
                     let groups = [(0..drawn.examples()).collect()];
-                    goal.step(self.job.config, self.model.engine()?, &drawn, &groups)?
+                    goal.step(job.config, &mut self.model, &self.peers, &drawn, &groups)?
                 }
-                None => goal.step(self.job.config, self.model.engine()?, data, &numbers)?,
+                None => goal.step(job.config, &mut self.model, &self.peers, data, &numbers)?,
             };
             return Ok(Accumulated { loss, tokens, logged: metrics, parts: None });
         }
@@ -319,6 +317,25 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         let logged = self.predicted(&logged, "");
         Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
+    }
+
+    /// The completions of a step's prompts with their rewards, if they are drawn: by the first rank, for all.
+    fn drawn(&mut self, numbers: &[Vec<usize>]) -> Result<Option<Dataset>, Failure> {
+        let prompts = &self.job.data[0];
+        if !self.job.config.draws_completions() {
+            return Ok(None);
+        }
+        let policy = self.model.adapter()?;
+        let (chosen, step) = (numbers.concat(), self.at.step);
+        let own = self.generator.as_mut().map(|generator| generator.groups(&policy, prompts, &chosen, step));
+        if self.peers.count() == 1 {
+            return own.transpose();
+        }
+        let text = own.map_or(Ok(String::new()), |drawn| drawn.map(|drawn| to_text(&drawn)));
+        let all = self.peers.agree(text)?;
+        from_text(&all[0], prompts, &chosen)
+            .map(Some)
+            .ok_or_else(|| Failure::bug("completions that cannot be read"))
     }
 
     /// Fills in the features of images, in the micro-batches that this rank computes.

@@ -12,7 +12,8 @@ use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
 use super::USUAL;
 use crate::engine::Error;
-use crate::engine::microbatch::{Logged, Microbatch, put};
+use crate::engine::microbatch::{Logged, Microbatch, device_error, put, upload};
+use crate::engine::scored::Scored;
 use crate::loss::problem::row_dim;
 use crate::loss::run::{Hidden, Job, Results, Runner, Size};
 use crate::loss::{Chunked, Loss, Problem, Trains};
@@ -129,6 +130,7 @@ pub(crate) struct ChunkLoss<'a> {
     size: Size,
     given: BTreeMap<String, DeviceTensor>,
     has_documents: bool,
+    trained_weight: Option<[usize; 2]>, // its shape
 }
 
 /// The name of the output layer's weight among the inputs of a loss.
@@ -138,10 +140,25 @@ const WEIGHT: &str = "weight";
 pub(crate) struct Computed {
     /// What is logged of it.
     pub logged: Logged,
-    /// The gradient of the hidden states, in their memory.
+    /// Its gradients.
+    pub gradients: Gradients,
+}
+
+/// The gradients of a loss.
+pub(crate) struct Gradients {
+    /// With respect to the hidden states, in their memory.
     pub hidden: Buffer,
-    /// The gradient of the output layer's weight, f32 (V, H), if that is trained.
+    /// With respect to the weight of the output layer, f32 (V, H), if that is trained.
     pub weight: Option<Buffer>,
+}
+
+impl Gradients {
+    /// Takes the gradients out of results.
+    fn of(results: &mut Results) -> Result<Self, Error> {
+        let mut take = |name: &'static str| results.gradients.remove(name);
+        let weight = take("weight.grad");
+        Ok(Self { hidden: take("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?, weight })
+    }
 }
 
 impl<'a> ChunkLoss<'a> {
@@ -154,6 +171,7 @@ impl<'a> ChunkLoss<'a> {
             size: loss.size,
             given: BTreeMap::new(),
             has_documents: spec.rows.documents,
+            trained_weight: spec.has_trained_head().then_some([spec.config.vocab, spec.config.hidden]),
         }
     }
 
@@ -191,7 +209,7 @@ impl<'a> ChunkLoss<'a> {
         let counted = counts.iter().filter(|counts| **counts).count();
         let share = self.total.share(counted, items);
         let mut results = self.run(hidden.buffer, &counts, factor * share)?;
-        let hidden = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
+        let gradients = Gradients::of(&mut results)?;
         let sum = |name: &str| results.values[name].iter().map(|value| f64::from(*value)).sum::<f64>();
         let logged = Logged {
             loss: results.loss.iter().map(|loss| f64::from(*loss) * share).sum(),
@@ -199,7 +217,7 @@ impl<'a> ChunkLoss<'a> {
             correct: sum(CORRECT),
             entropy: sum(ENTROPY),
         };
-        Ok(Computed { logged, hidden, weight: results.gradients.remove("weight.grad") })
+        Ok(Computed { logged, gradients })
     }
 
     /// The values of each row of a micro-batch by itself.
@@ -229,10 +247,26 @@ impl<'a> ChunkLoss<'a> {
         hidden: DeviceTensor,
         batch: &Microbatch,
         (given, upstream): (&Values<f32>, f64),
-    ) -> Result<Results, Error> {
+    ) -> Result<(Scored, Gradients), Error> {
         let counts = self.put_labels(device, batch, hidden.shape[0])?;
         given.iter().try_for_each(|(name, value)| put(device, &mut self.given, name, value))?;
-        self.run(hidden.buffer, &counts, upstream)
+        let mut results = self.run(hidden.buffer, &counts, upstream)?;
+        let gradients = Gradients::of(&mut results)?;
+        let loss = results.loss.iter().map(|loss| f64::from(*loss)).sum();
+        Ok((Scored { loss, rows: results.values }, gradients))
+    }
+
+    /// Gradients of 0, in the memory of the hidden states, for a micro-batch that has no loss.
+    pub fn nothing(&self, device: &dyn Device, hidden: DeviceTensor) -> Result<Gradients, Error> {
+        let mut hidden = hidden.buffer;
+        let zeros = vec![0; hidden.bytes()];
+        device.upload(&mut hidden, &zeros).map_err(device_error)?;
+        let weight = self.trained_weight.map(|shape| {
+            let zeros =
+                Array::<f32>::floats(Dtype::F32, &shape, std::iter::repeat_n(0.0, shape.iter().product()));
+            upload(device, &zeros).map(|tensor| tensor.buffer)
+        });
+        Ok(Gradients { hidden, weight: weight.transpose()? })
     }
 
     fn run(&mut self, hidden: Buffer, counts: &[bool], upstream: f64) -> Result<Results, Error> {

@@ -7,7 +7,7 @@ use compiler::session::DeviceTensor;
 use reference::graph::Symbol;
 
 use super::Rank;
-use super::flight::Flight;
+use super::flight::{Flight, HeadLoss};
 use crate::engine::{Evaluated, Microbatch};
 use crate::shard::Error;
 
@@ -87,7 +87,8 @@ impl Rank<'_> {
         self.fit(&padded)?;
         Ok(Flight {
             batch: batch.clone(),
-            items,
+            loss: HeadLoss::Tokens(items),
+            scored: None,
             own: self.own_inputs(&padded, items, key)?,
             tables: Arc::clone(&self.tables),
             sizes,
@@ -102,7 +103,7 @@ impl Rank<'_> {
     }
 
     /// The sizes that are compiled for rows and tokens.
-    fn rounded(&mut self, shape: [usize; 2]) -> Result<BTreeMap<Symbol, i64>, Error> {
+    pub(super) fn rounded(&mut self, shape: [usize; 2]) -> Result<BTreeMap<Symbol, i64>, Error> {
         let program = self.work.any_program(1)?; // a layer has both
         Ok(self.work.session.rounded(program, &sizes_of(shape))?)
     }

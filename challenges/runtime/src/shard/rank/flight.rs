@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use compiler::session::DeviceTensor;
 use kernels::{Buffer, Device};
+use reference::graph::interpret::Values;
 use reference::graph::{Symbol, Type};
 
-use crate::engine::{Evaluated, Microbatch};
+use crate::engine::{Evaluated, Microbatch, Scored};
 use crate::shard::Error;
 
 /// A micro-batch and what is kept of it, by the number of a piece.
@@ -32,10 +33,24 @@ pub(super) struct Flight {
     pub y_grads: BTreeMap<usize, DeviceTensor>,
     /// What lies on the host of each piece: its x, what is kept of it.
     pub on_host: BTreeMap<usize, Vec<HostTensor>>,
-    /// The tokens that count in the whole step.
-    pub items: u64,
+    /// What the head computes, where the loss is in chunks.
+    pub loss: HeadLoss,
     /// The result, on the ranks that compute the loss.
     pub result: Evaluated,
+    /// The result of an objective, on the ranks that compute the loss.
+    pub scored: Option<Scored>,
+}
+
+/// What the head computes of a micro-batch, from its hidden states.
+pub(super) enum HeadLoss {
+    /// The likelihood of its tokens, of so many in the whole step.
+    Tokens(u64),
+    /// The values of each row by itself; no loss.
+    Values,
+    /// The loss of an objective, from its inputs, and what its gradients are multiplied by.
+    Objective(Values<f32>, f64),
+    /// No loss: its gradient is 0.
+    Nothing,
 }
 
 /// A tensor in the memory of the host.

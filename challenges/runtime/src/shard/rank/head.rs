@@ -5,11 +5,11 @@ use std::time::Instant;
 use compiler::session::DeviceTensor;
 use reference::graph::Op;
 
-use super::flight::Flight;
+use super::flight::{Flight, HeadLoss};
 use super::trace::EventKind;
 use super::work::Work;
-use crate::engine::chunked::{ChunkLoss, Computed};
-use crate::engine::{Evaluated, Microbatch};
+use crate::engine::chunked::{ChunkLoss, Computed, Gradients};
+use crate::engine::{Evaluated, Scored};
 use crate::shard::Error;
 use crate::shard::tasks::{DENSE, HIDDEN, Task, WEIGHT};
 
@@ -19,8 +19,8 @@ const HIDDEN_GRAD: &str = "hidden.grad";
 const WEIGHT_GRAD: &str = "weight.grad";
 
 impl Work<'_> {
-    /// The loss of a micro-batch by chunks and, unless it is only read, the gradient of the head's x and the sums of
-    /// gradients.
+    /// Computes what a micro-batch asks of the head and, unless it is only read, the gradient of the head's x and the
+    /// sums of gradients.
     pub fn chunked_head(
         &mut self,
         number: usize,
@@ -30,14 +30,16 @@ impl Work<'_> {
         self.run(number, Task::States, flight)?;
         let begin = Instant::now();
         let hidden = kept(flight, number, HIDDEN);
-        let lender = self.lend_weight(number, flight)?;
         let shape = hidden.shape.clone();
-        let computed = self.computed(hidden, &flight.batch, flight.items);
+        let lender = self.lend_weight(number, flight)?;
+        let gradients = self.gradients(hidden, flight, is_evaluation);
         let weight_shape = self.take_weight_back(number, lender);
-        let Computed { logged, hidden: gradient, weight } = computed?;
+        let gradients = gradients?;
         self.trace.record(number, EventKind::Backward, begin);
-        flight.result = Evaluated { logged, logits: Vec::new() };
-        let gradient = DeviceTensor { shape, buffer: gradient };
+        let Some(Gradients { hidden, weight }) = gradients else {
+            return self.release(number, Task::Evaluate, flight);
+        };
+        let gradient = DeviceTensor { shape, buffer: hidden };
         if is_evaluation {
             self.pool.give([gradient]);
             return self.release(number, Task::Evaluate, flight);
@@ -52,10 +54,35 @@ impl Work<'_> {
         self.run(number, Task::StatesGrad, flight)
     }
 
-    fn computed(&mut self, hidden: DeviceTensor, batch: &Microbatch, items: u64) -> Result<Computed, Error> {
+    /// Computes the results of a micro-batch from its hidden states; the gradients, if it has a loss.
+    fn gradients(
+        &mut self,
+        hidden: DeviceTensor,
+        flight: &mut Flight,
+        is_evaluation: bool,
+    ) -> Result<Option<Gradients>, Error> {
         let loss = self.loss.as_mut().expect("a loss in chunks");
-        let computed = loss.compute(self.session.device(), hidden, batch, items, self.factor);
-        computed.map_err(Error::from)
+        let (device, batch) = (self.session.device(), &flight.batch);
+        match &flight.loss {
+            HeadLoss::Tokens(items) => {
+                let Computed { logged, gradients } =
+                    loss.compute(device, hidden, batch, *items, self.factor)?;
+                flight.result = Evaluated { logged, logits: Vec::new() };
+                Ok(Some(gradients))
+            }
+            HeadLoss::Values => {
+                let rows = loss.values(device, hidden, batch)?;
+                flight.scored = Some(Scored { loss: 0.0, rows });
+                Ok(None)
+            }
+            HeadLoss::Objective(given, share) => {
+                let (scored, gradients) = loss.losses(device, hidden, batch, (given, self.factor * share))?;
+                flight.scored = Some(scored);
+                Ok(Some(gradients))
+            }
+            HeadLoss::Nothing if is_evaluation => Ok(None),
+            HeadLoss::Nothing => Ok(Some(loss.nothing(device, hidden)?)),
+        }
     }
 
     /// Gives the loss the weight of the output layer: the part itself where it is stored as it is computed with, else a

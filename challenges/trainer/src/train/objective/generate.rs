@@ -150,6 +150,30 @@ impl<'a> Generator<'a> {
     }
 }
 
+/// Completions as a text for other ranks: of each its reward, whether it was cut, and its tokens.
+pub fn to_text(drawn: &Dataset) -> String {
+    let line = |(row, own): (&Row, &Judgement)| {
+        let prompt = row.trained.iter().take_while(|trained| !**trained).count();
+        json!([own.reward.to_bits(), own.is_truncated, row.ids[prompt..]]).to_string()
+    };
+    let lines = drawn.rows.iter().zip(&drawn.judged).map(line);
+    std::iter::once(drawn.group.to_string()).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads such a text, of the completions of some prompts; `None` if it is not one.
+pub fn from_text(text: &str, prompts: &Dataset, chosen: &[usize]) -> Option<Dataset> {
+    let mut lines = text.lines();
+    let group: usize = lines.next()?.parse().ok()?;
+    let mut drawn = Dataset { group, ..Dataset::default() };
+    for prompt in chosen.iter().flat_map(|prompt| std::iter::repeat_n(&prompts.rows[*prompt], group)) {
+        let (reward, is_truncated, ids): (u64, bool, Vec<i32>) = serde_json::from_str(lines.next()?).ok()?;
+        drawn.rows.push(completed(prompt, &ids));
+        let reward = f64::from_bits(reward);
+        drawn.judged.push(Judgement { is_truncated, reward, ..Judgement::default() });
+    }
+    Some(drawn)
+}
+
 /// A prompt with its completion.
 fn completed(prompt: &Row, completion: &[i32]) -> Row {
     let ids = [&prompt.ids, completion].concat();
@@ -175,6 +199,11 @@ fn chosen(logits: &[f32], temperature: f64, drawn: f64) -> Option<i32> {
 }
 
 impl Config {
+    /// Whether completions are drawn while the policy is trained.
+    pub(in crate::train) fn draws_completions(&self) -> bool {
+        self.reward_program.is_some()
+    }
+
     /// The program that judges completions; `None` if they are logged.
     pub(in crate::train) fn reward_program(&self) -> Result<Option<RewardProgram>, String> {
         let limit = self.reward_timeout.unwrap_or(60.0);

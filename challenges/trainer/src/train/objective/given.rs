@@ -8,13 +8,14 @@
 //! Slots are those of [`challenges::loss::sequences`]: of a batch of fewer pairs than there may be the rejected answers
 //! still begin in the middle.
 
-use challenges::train::{Engine, Microbatch, Scored, Whose};
+use challenges::train::{Microbatch, Whose};
 use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::kto_baseline;
 
 use super::super::dataset::{Dataset, Judgement};
 use super::super::layout::side_by_side;
+use super::super::model::{Model, Rows};
 use super::super::row::Row;
 use super::examples::prompt_of;
 use super::metrics::{self, Metrics};
@@ -75,65 +76,10 @@ impl<'d> Part<'d> {
         self.rows.iter().map(|row| row.counted()).sum()
     }
 
-    /// Adds its loss to the step: what is logged, and its part of the step's loss.
-    pub fn learn(
-        &self,
-        goal: &Goal,
-        engine: &mut Engine<'_>,
-        step: &OfStep,
-    ) -> Result<(f64, Metrics), Failure> {
-        let share = goal.share(step);
-        let (batch, given, reference) = self.prepare(goal, engine, step)?;
-        let scored = engine.learn(&batch, &given, share).map_err(Failure::bug)?;
-        let metrics = self.measure(goal, &batch, step, &scored, &given, &reference);
-        Ok((scored.loss * share, metrics))
-    }
-
-    /// The same of examples that are only read; the loss of the batch.
-    pub fn judge(
-        &self,
-        goal: &Goal,
-        engine: &mut Engine<'_>,
-        step: &OfStep,
-    ) -> Result<(f64, Metrics), Failure> {
-        let (batch, given, reference) = self.prepare(goal, engine, step)?;
-        let scored = engine.judge(&batch, &given).map_err(Failure::bug)?;
-        let metrics = self.measure(goal, &batch, step, &scored, &given, &reference);
-        Ok((scored.loss, metrics))
-    }
-
-    fn measure(
-        &self,
-        goal: &Goal,
-        batch: &Microbatch,
-        step: &OfStep,
-        scored: &Scored,
-        given: &Values<f32>,
-        reference: &[f32],
-    ) -> Metrics {
-        let slots = Slots { shape: batch.shape, count: step.slots };
-        metrics::of(goal, self, &slots, &scored.rows, given, reference)
-    }
-
-    /// The padded batch, what its loss asks for, and the log-probabilities of the reference model.
-    fn prepare(
-        &self,
-        goal: &Goal,
-        engine: &mut Engine<'_>,
-        step: &OfStep,
-    ) -> Result<(Microbatch, Values<f32>, Vec<f32>), Failure> {
-        let z = if let Goal::Kto(_) = goal { self.baseline(engine, step.most)? } else { 0.0 };
-        let labelled: Vec<Row> = self.labelled(goal);
-        let batch = side_by_side(&labelled.iter().collect::<Vec<_>>());
-        let batch = engine.padded(&batch).map_err(Failure::bug)?;
-        let reference = if goal.has_reference() {
-            log_p(engine, &batch, Whose::Reference)?
-        } else {
-            vec![0.0; batch.ids.len()]
-        };
-        let slots = Slots { shape: batch.shape, count: step.slots };
-        let given = self.given(goal, &slots, step, &reference, z);
-        Ok((batch, given, reference))
+    /// The metrics of the micro-batch, from what was computed of it.
+    pub(super) fn measure(&self, goal: &Goal, count: usize, ready: &Ready, rows: &Rows) -> Metrics {
+        let slots = Slots { shape: ready.batch.shape, count };
+        metrics::of(goal, self, &slots, rows, &ready.given, &ready.reference)
     }
 
     /// The rows with the labels that their loss reads: of ORPO's chosen texts the prompt's, too.
@@ -144,25 +90,6 @@ impl<'d> Part<'d> {
             Row { trained, ..(*row).clone() }
         };
         self.rows.iter().enumerate().map(row).collect()
-    }
-
-    /// z of KTO: how far the policy is from the reference over answers to other questions, each prompt with the answer
-    /// before it in the micro-batch, cut as rows are.
-    fn baseline(&self, engine: &mut Engine<'_>, most: usize) -> Result<f64, Failure> {
-        let others = self.rows.iter().cycle().skip(self.rows.len() - 1);
-        let rows: Vec<Row> =
-            self.rows.iter().zip(others).map(|(row, other)| mismatched(row, other, most)).collect();
-        let batch = side_by_side(&rows.iter().collect::<Vec<_>>());
-        let batch = engine.padded(&batch).map_err(Failure::bug)?;
-        let slots = Slots { shape: batch.shape, count: rows.len() };
-        let mut sums = |whose: Whose| {
-            let log_p = log_p(engine, &batch, whose)?;
-            Ok::<_, Failure>(
-                rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>(),
-            )
-        };
-        let (reference, policy) = (sums(Whose::Reference)?, sums(Whose::Policy)?);
-        kto_baseline(&policy, &reference).map_err(Failure::bug)
     }
 
     /// What the loss asks for.
@@ -280,7 +207,7 @@ impl<'d> Part<'d> {
 impl Goal {
     /// What a micro-batch's loss counts in its step: as much as each other's, but where it is divided by the step's
     /// tokens already.
-    fn share(&self, step: &OfStep) -> f64 {
+    pub(super) fn share(&self, step: &OfStep) -> f64 {
         match self {
             Self::Grpo(Grpo { kind: GrpoKind::Dapo, .. }) => 1.0,
             _ => 1.0 / step.parts as f64,
@@ -322,10 +249,91 @@ impl Slots {
     }
 }
 
-/// The log-probability of each row's label.
-fn log_p(engine: &mut Engine<'_>, batch: &Microbatch, whose: Whose) -> Result<Vec<f32>, Failure> {
-    let mut rows = engine.score(batch, whose).map_err(Failure::bug)?;
-    rows.remove(challenges::loss::sequences::LOG_P).ok_or_else(|| Failure::bug("no log-probabilities"))
+/// A micro-batch that is ready to be learnt from.
+pub(super) struct Ready {
+    /// The rows, padded.
+    pub batch: Microbatch,
+    /// The inputs of the loss besides the labels.
+    pub given: Values<f32>,
+    /// The log-probability of each row under the reference model.
+    pub reference: Vec<f32>,
+}
+
+/// Prepares micro-batches that are computed at the same time: scores them by the reference model, and collects the
+/// inputs of their losses. `None` for those that other ranks compute.
+pub(super) fn prepare(
+    parts: &[Part<'_>],
+    goal: &Goal,
+    model: &mut Model<'_>,
+    steps: &[OfStep],
+) -> Result<(Vec<Microbatch>, Vec<Option<Ready>>), Failure> {
+    let z = match goal {
+        Goal::Kto(_) => baselines(parts, model, steps[0].most)?,
+        _ => vec![Some(0.0); parts.len()],
+    };
+    let batches = parts.iter().map(|part| {
+        let labelled: Vec<Row> = part.labelled(goal);
+        model.padded(&side_by_side(&labelled.iter().collect::<Vec<_>>()))
+    });
+    let batches = batches.collect::<Result<Vec<Microbatch>, Failure>>()?;
+    let references = if goal.has_reference() {
+        log_p(model, &batches, Whose::Reference)?
+    } else {
+        let own = model.own_batches(&batches.iter().collect::<Vec<_>>())?;
+        let zeros = |(batch, is_own): (&Microbatch, bool)| is_own.then(|| vec![0.0; batch.ids.len()]);
+        batches.iter().zip(own).map(zeros).collect()
+    };
+    let own = references.into_iter().zip(z);
+    let of_part = |(((part, batch), step), (reference, z)): (_, (Option<Vec<f32>>, Option<f64>))| {
+        let (part, batch, step): (&Part<'_>, &Microbatch, &OfStep) = (part, batch, step);
+        let (reference, z) = (reference?, z?);
+        let slots = Slots { shape: batch.shape, count: step.slots };
+        let given = part.given(goal, &slots, step, &reference, z);
+        Some(Ready { batch: batch.clone(), given, reference })
+    };
+    let ready = parts.iter().zip(&batches).zip(steps).zip(own).map(of_part).collect();
+    Ok((batches, ready))
+}
+
+/// z of KTO for each micro-batch: the distance of the policy from the reference over answers to other questions, each
+/// prompt with the answer before it in the micro-batch, cut as rows are.
+fn baselines(parts: &[Part<'_>], model: &mut Model<'_>, most: usize) -> Result<Vec<Option<f64>>, Failure> {
+    let mismatched = |part: &Part<'_>| -> Vec<Row> {
+        let others = part.rows.iter().cycle().skip(part.rows.len() - 1);
+        part.rows.iter().zip(others).map(|(row, other)| mismatched(row, other, most)).collect()
+    };
+    let rows: Vec<Vec<Row>> = parts.iter().map(mismatched).collect();
+    let batches = rows.iter().map(|rows| model.padded(&side_by_side(&rows.iter().collect::<Vec<_>>())));
+    let batches = batches.collect::<Result<Vec<Microbatch>, Failure>>()?;
+    let mut sums = |whose: Whose| {
+        let of_part = |((batch, rows), log_p): ((&Microbatch, &Vec<Row>), Option<Vec<f32>>)| {
+            let slots = Slots { shape: batch.shape, count: rows.len() };
+            log_p.map(|log_p| {
+                rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>()
+            })
+        };
+        let log_p = log_p(model, &batches, whose)?;
+        Ok::<_, Failure>(batches.iter().zip(&rows).zip(log_p).map(of_part).collect::<Vec<_>>())
+    };
+    let (reference, policy) = (sums(Whose::Reference)?, sums(Whose::Policy)?);
+    let baseline = |(policy, reference): (Option<Vec<f64>>, Option<Vec<f64>>)| {
+        policy.zip(reference).map(|(policy, reference)| kto_baseline(&policy, &reference)).transpose()
+    };
+    policy.into_iter().zip(reference).map(baseline).collect::<Result<_, _>>().map_err(Failure::bug)
+}
+
+/// The log-probability of each row's label; `None` of micro-batches that other ranks compute.
+fn log_p(
+    model: &mut Model<'_>,
+    batches: &[Microbatch],
+    whose: Whose,
+) -> Result<Vec<Option<Vec<f32>>>, Failure> {
+    let taken = |rows: Option<Rows>| {
+        let mut rows = rows?;
+        let taken = rows.remove(challenges::loss::sequences::LOG_P);
+        Some(taken.ok_or_else(|| Failure::bug("no log-probabilities")))
+    };
+    model.score(batches, whose)?.into_iter().map(|rows| taken(rows).transpose()).collect()
 }
 
 /// A row's prompt with another one's answer, cut to so many tokens.

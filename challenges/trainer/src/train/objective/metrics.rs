@@ -3,6 +3,7 @@
 //! Means of tokens are over those that have a loss; of a step they are the means over its micro-batches that have the
 //! number: one without a good answer has no `rewards/chosen`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use challenges::loss::sequences::{CORRECT, ENTROPY, LOG_P, LOGITS};
@@ -17,11 +18,28 @@ use super::{Goal, Grpo};
 
 /// Names and numbers, in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metrics(Vec<(&'static str, f64)>);
+pub struct Metrics(Vec<(Cow<'static, str>, f64)>);
 
 impl Metrics {
     fn put(&mut self, name: &'static str, value: f64) {
-        self.0.push((name, value));
+        self.0.push((name.into(), value));
+    }
+
+    /// A text that has every bit: a name and its number after the other.
+    pub fn bits_text(&self) -> String {
+        let number = |(name, value): &(Cow<'static, str>, f64)| format!("{name} {:016x}", value.to_bits());
+        self.0.iter().map(number).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Reads such a text; `None` if it is not one.
+    pub fn from_bits_text(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+        let number = |pair: &[&str]| {
+            let [name, bits] = pair else { return None };
+            let bits = u64::from_str_radix(bits, 16).ok()?;
+            Some((Cow::Owned((*name).to_owned()), f64::from_bits(bits)))
+        };
+        words.chunks(2).map(number).collect::<Option<_>>().map(Self)
     }
 
     /// The means of micro-batches, each over those that have the number.

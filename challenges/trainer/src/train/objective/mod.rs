@@ -29,7 +29,7 @@ use reference::loss::{Kto, Orpo, PairLoss, Policy, SimPo};
 use super::config::{Config, RewardScale};
 use super::dataset::Dataset;
 
-pub use generate::Generator;
+pub use generate::{Generator, from_text, to_text};
 pub use given::Part;
 pub use metrics::Metrics;
 pub use step::Step;

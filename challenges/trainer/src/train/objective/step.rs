@@ -9,12 +9,14 @@
 //!
 //! Source: `GRPOTrainer` of the library TRL 1.16; Shao et al., "`DeepSeekMath`" (2024), section 4.1.2.
 
-use challenges::train::Engine;
+use challenges::train::Scored;
 use serde_json::{Map, Value as Json};
 
 use super::super::config::{Config, RewardScale};
 use super::super::dataset::Dataset;
-use super::given::OfStep;
+use super::super::model::Model;
+use super::super::peers::Peers;
+use super::given::{OfStep, Ready, prepare};
 use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;
 
@@ -28,21 +30,75 @@ pub struct Step {
     pub metrics: Map<String, Json>,
 }
 
+/// The losses and metrics of the micro-batches of a step, as far as this rank has computed them.
+#[derive(Default)]
+struct Exchanged(Vec<Option<(f64, Metrics)>>);
+
+impl Exchanged {
+    /// Adds a group of micro-batches; each loss is multiplied by `share`.
+    fn add(
+        &mut self,
+        goal: &Goal,
+        step: &OfStep,
+        parts: &[Part<'_>],
+        ready: &[Option<Ready>],
+        scored: &[Option<Scored>],
+        share: f64,
+    ) {
+        let all = parts.iter().zip(ready).zip(scored).map(|((part, ready), scored)| {
+            let (ready, scored) = (ready.as_ref()?, scored.as_ref()?);
+            Some((scored.loss * share, part.measure(goal, step.slots, ready, &scored.rows)))
+        });
+        self.0.extend(all);
+    }
+
+    /// Everyone's losses and metrics, in the order of the micro-batches.
+    fn exchange(self, peers: &Peers) -> Result<(Vec<f64>, Vec<Metrics>), Failure> {
+        let line = |own: &Option<(f64, Metrics)>| {
+            let of =
+                |(loss, metrics): &(f64, Metrics)| format!("{:016x} {}", loss.to_bits(), metrics.bits_text());
+            own.as_ref().map(of).unwrap_or_default()
+        };
+        let text: Vec<String> = self.0.iter().map(line).collect();
+        let texts = peers.exchange(&text.join("\n"))?;
+        let read = |line: &str| {
+            let (loss, metrics) = line.split_once(' ')?;
+            let loss = u64::from_str_radix(loss, 16).ok().map(f64::from_bits)?;
+            Some((loss, Metrics::from_bits_text(metrics)?))
+        };
+        let of_rank = |text: &String| text.split('\n').map(read).collect::<Vec<_>>();
+        let ranks: Vec<Vec<_>> = texts.iter().map(of_rank).collect();
+        let first = |number: usize| ranks.iter().find_map(|rank| rank.get(number).cloned().flatten());
+        let all = (0..self.0.len()).map(|number| first(number).ok_or(number));
+        let all: Vec<(f64, Metrics)> = all
+            .collect::<Result<_, usize>>()
+            .map_err(|number| Failure::Fault(format!("no rank has computed micro-batch {number}")))?;
+        Ok(all.into_iter().unzip())
+    }
+}
+
 impl Goal {
     /// Adds the gradients of a step's examples, by micro-batches.
     pub fn step(
         &self,
         config: &Config,
-        engine: &mut Engine<'_>,
+        model: &mut Model<'_>,
+        peers: &Peers,
         data: &Dataset,
         examples: &[Vec<usize>],
     ) -> Result<Step, Failure> {
         let size = config.per_device_train_batch_size as usize;
         let (parts, mut metrics) = self.parts(size, data, examples);
-        let step = self.of_step(config, engine, &parts);
-        let logged = parts.iter().map(|part| part.learn(self, engine, &step));
-        let logged = logged.collect::<Result<Vec<(f64, Metrics)>, Failure>>()?;
-        let (losses, measured): (Vec<f64>, Vec<Metrics>) = logged.into_iter().unzip();
+        let step = self.of_step(config, model, &parts);
+        let share = self.share(&step);
+        let mut logged = Exchanged::default();
+        for group in parts.chunks(model.lanes()) {
+            let (batches, ready) = prepare(group, self, model, &vec![step; group.len()])?;
+            let given = ready.iter().map(|ready| ready.as_ref().map(|ready| ready.given.clone())).collect();
+            let scored = model.learn(&batches, given, share)?;
+            logged.add(self, &step, group, &ready, &scored, share);
+        }
+        let (losses, measured) = logged.exchange(peers)?;
         metrics.extend(Metrics::mean(&measured));
         let tokens = parts.iter().map(Part::tokens).sum();
         Ok(Step { loss: losses.iter().sum(), tokens, metrics })
@@ -53,26 +109,31 @@ impl Goal {
     pub fn evaluation(
         &self,
         config: &Config,
-        engine: &mut Engine<'_>,
+        model: &mut Model<'_>,
+        peers: &Peers,
         data: &Dataset,
     ) -> Result<(f64, Map<String, Json>), Failure> {
         let all: Vec<usize> = (0..data.examples()).collect();
         let size = config.per_device_eval_batch_size as usize;
         let batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
-        let (parts, mut logged) = self.parts(size, data, &batches);
-        let (mut sum, mut measured) = (0.0, Vec::new());
-        for part in &parts {
-            let step = self.of_step(config, engine, std::slice::from_ref(part));
-            let (loss, metrics) = part.judge(self, engine, &step)?;
-            sum += loss * part.rows.len() as f64;
-            measured.push(metrics);
+        let (parts, mut metrics) = self.parts(size, data, &batches);
+        let mut logged = Exchanged::default();
+        for group in parts.chunks(model.lanes()) {
+            let steps: Vec<OfStep> =
+                group.iter().map(|part| self.of_step(config, model, std::slice::from_ref(part))).collect();
+            let (batches, ready) = prepare(group, self, model, &steps)?;
+            let given = ready.iter().map(|ready| ready.as_ref().map(|ready| ready.given.clone())).collect();
+            let scored = model.judge(&batches, given)?;
+            logged.add(self, &steps[0], group, &ready, &scored, 1.0);
         }
-        logged.extend(Metrics::mean(&measured));
-        let rows: usize = parts.iter().map(|part| part.rows.len()).sum();
-        Ok((sum / rows as f64, logged))
+        let (losses, measured) = logged.exchange(peers)?;
+        let rows = |part: &Part<'_>| part.rows.len();
+        let sum: f64 = losses.iter().zip(&parts).map(|(loss, part)| loss * rows(part) as f64).sum();
+        metrics.extend(Metrics::mean(&measured));
+        Ok((sum / parts.iter().map(rows).sum::<usize>() as f64, metrics))
     }
 
-    fn of_step(&self, config: &Config, engine: &Engine<'_>, parts: &[Part<'_>]) -> OfStep {
+    fn of_step(&self, config: &Config, model: &Model<'_>, parts: &[Part<'_>]) -> OfStep {
         let counted = |part: &Part<'_>| match self {
             Self::Grpo(grpo) => part.counted_by(grpo),
             _ => part.counted(),
@@ -81,7 +142,7 @@ impl Goal {
             parts: parts.len(),
             tokens: parts.iter().map(counted).sum(),
             slots: self.slots(config),
-            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(engine.context()),
+            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(model.context()),
         }
     }
 

@@ -42,7 +42,7 @@ impl<'a> Run<'a, '_, '_> {
         let begin = Instant::now();
         let Job { data: [_, evaluated], config, batches, goal, .. } = self.job;
         if let Some(goal) = goal {
-            let (loss, metrics) = goal.evaluation(config, self.model.engine()?, evaluated)?;
+            let (loss, metrics) = goal.evaluation(config, &mut self.model, &self.peers, evaluated)?;
             let mut line = json!({
                 "step": self.at.step,
                 "epoch": batches.epochs(self.at.step),
