@@ -16,7 +16,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::{Spec, rope};
 
-use crate::engine::Error;
+use crate::step::Error;
 use compiler::Compile;
 
 /// A model on a device, and what it has read so far.

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`weights`] | a checkpoint's weights on a device |
 //! | [`loss`] (E) | the losses as graphs, and the chunk runner |
-//! | [`engine`] | the training step on one device, whole and in chunks |
+//! | [`step`] | micro-batches, the numbers of an update, a loss in chunks |
+//! | [`engine`] | the training engine: a rank of a mesh of 1 to N |
 //! | [`decode`] | text from a model, token by token |
 //! | [`shard`] (B) | ranks: programs around the pieces, layouts, schedules |
 //! | [`attention`], [`gguf`] (D) | attention's back ends; the writer of GGUF files |
@@ -19,4 +20,5 @@ pub mod engine;
 pub mod gguf;
 pub mod loss;
 pub mod shard;
+pub mod step;
 pub mod weights;

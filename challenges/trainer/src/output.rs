@@ -38,6 +38,12 @@ impl Failure {
     }
 }
 
+impl From<challenges::train::Error> for Failure {
+    fn from(error: challenges::train::Error) -> Self {
+        Self::bug(error)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Failure::Usage(reason) | Failure::Device(reason) | Failure::Fault(reason)) = self;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Activations, Engine, Machine, Microbatch};
+use challenges::train::chunks::{InChunks, Total, causal};
+use challenges::train::{Activations, Machine, Microbatch, Replica};
 use challenges::{graph, weights};
 use kernels::Device;
 use reference::graph::interpret::Values;
@@ -67,7 +67,7 @@ fn with_engine<T>(
     compute: Dtype,
     (modules, rows): (&Modules, Option<usize>),
     b: f64,
-    then: impl FnOnce(&mut Engine<'_>) -> T,
+    then: impl FnOnce(&mut Replica<'_>) -> T,
 ) -> T {
     let config = config(modules.clone());
     let mut start: Values<f32> = Adapter::beside(config.clone(), llama, 1).expect("it fits").values();
@@ -81,7 +81,7 @@ fn with_engine<T>(
     let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
     let recipe = Recipe { optimizer: AdamW::default(), max_norm: 1.0 };
     let weights = weights::load(device, llama).expect("there is room");
-    let engine = Engine::new(on, weights, spec, &recipe, &start, chunks.as_ref(), Activations::Kept);
+    let engine = Replica::new(on, weights, spec, &recipe, &start, chunks.as_ref(), Activations::Kept);
     then(&mut engine.unwrap_or_else(|error| panic!("{error}")))
 }
 
@@ -101,7 +101,7 @@ fn batch() -> Microbatch {
 
 const ITEMS: u64 = 5;
 
-fn losses(engine: &mut Engine<'_>) -> Vec<f64> {
+fn losses(engine: &mut Replica<'_>) -> Vec<f64> {
     let step = |number: u64| {
         let logged = engine.microbatch(&batch(), ITEMS, [0; 2]).unwrap_or_else(|error| panic!("{error}"));
         engine.update(number, 1e-2).unwrap_or_else(|error| panic!("{error}"));

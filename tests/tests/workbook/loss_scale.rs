@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use challenges::train::LEAST;
 use challenges::train::LossScale;
-use challenges::train::scale::LEAST;
 use reference::checkpoint::Checkpoint;
 use serde_json::{Value, json};
 use tests::example_run::{Example, files, metrics};

@@ -15,9 +15,10 @@ use reference::issues::classify::Problem;
 use reference::llama::Spec;
 use reference::llama::train::{self, Recipe};
 
-use super::chunked::{self, InChunks};
-use super::{Activations, Error, Machine, replica};
+use super::replica::{self, chunked};
 use crate::loss::run::Size;
+use crate::step::chunks::InChunks;
+use crate::step::{Activations, Error, Machine};
 
 mod evaluate;
 

@@ -14,69 +14,49 @@ use std::time::Duration;
 
 use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
-use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::Spec;
 use reference::llama::train::{self, Recipe};
 
-use super::Error;
-use super::chunked::{self, InChunks, States};
-use super::microbatch::{Logged, Microbatch, device_error, put, upload};
-use super::scale::{LossScale, Updates};
-use compiler::Compile;
+use crate::step::chunks::InChunks;
+use crate::step::{
+    Activations, Error, Logged, LossScale, Machine, Microbatch, Updates, device_error, put, upload,
+};
+use chunked::States;
 
+pub(super) mod chunked;
 mod evaluate;
 mod locate;
+mod scored;
 
 pub use locate::NotFinite;
 
 /// A model on a device, with everything that its training changes.
-pub struct Engine<'a> {
-    pub(super) session: Session<'a>,
-    pub(super) accumulate: Accumulate<'a>,
+pub struct Replica<'a> {
+    session: Session<'a>,
+    accumulate: Accumulate<'a>,
     update: Program,
     evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
     updates: Updates,
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
-    pub(super) tables: BTreeMap<String, DeviceTensor>, // of the last length
-    pub(super) batch: BTreeMap<String, DeviceTensor>,  // what changes from micro-batch to micro-batch
-    pub(super) reference: BTreeMap<String, DeviceTensor>, // what is trained, as it was at the start, if it is kept
-    rates: BTreeMap<String, DeviceTensor>,                // of the last update
-}
-
-/// What a model runs on.
-#[derive(Clone, Copy)]
-pub struct Machine<'a> {
-    /// Who compiles.
-    pub passes: &'a dyn Compile,
-    /// Where it runs.
-    pub device: &'a dyn Device,
-    /// What dequantisations call.
-    pub dequantizer: &'a dyn Callee,
-}
-
-/// What the forward part of a layer leaves in memory for its backward part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// All but what costs next to nothing to compute again.
-    #[default]
-    Kept,
-    /// The layer's input alone: the rest is computed again, which is gradient checkpointing.
-    Recomputed,
+    tables: BTreeMap<String, DeviceTensor>,    // of the last length
+    batch: BTreeMap<String, DeviceTensor>,     // what changes from micro-batch to micro-batch
+    reference: BTreeMap<String, DeviceTensor>, // what is trained, as it was at the start, if it is kept
+    rates: BTreeMap<String, DeviceTensor>,     // of the last update
 }
 
 /// How a micro-batch is added to its step.
-pub(super) enum Accumulate<'a> {
+enum Accumulate<'a> {
     /// By one program, with all logits.
     Whole(Program),
     /// With a chunk of the logits at a time.
     Chunked(Box<States<'a>>),
 }
 
-impl<'a> Engine<'a> {
+impl<'a> Replica<'a> {
     /// A model of these weights with its adapter, where it was when `state` was saved: A, B and, but at the beginning,
     /// moments. Its loss is computed from all logits of a micro-batch, or in chunks.
     ///
@@ -156,7 +136,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Goes on with a factor; one of another type of computation is none.
-    pub fn go_on_with(&mut self, scale: LossScale) {
+    pub fn resume_scale(&mut self, scale: LossScale) {
         self.updates.resume(scale);
     }
 
@@ -194,7 +174,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Uploads the inputs that differ from micro-batch to micro-batch.
-    pub(super) fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
+    fn put_batch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<(), Error> {
         let device = self.session.device();
         let values = batch.inputs(self.spec.config.hidden, items, key, self.factor());
         values.iter().try_for_each(|(name, value)| put(device, &mut self.batch, name, value))
@@ -209,7 +189,7 @@ impl<'a> Engine<'a> {
     }
 
     /// What gradients are multiplied by.
-    pub(super) fn factor(&self) -> f64 {
+    fn factor(&self) -> f64 {
         self.updates.factor()
     }
 
@@ -230,7 +210,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Uploads the rotary tables of a micro-batch, if they are not those of the last one.
-    pub(super) fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
+    fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
         let rows = self.tables.values().next().map(|table| table.shape[0]);
         let Some(tables) = batch.new_tables(&self.spec, rows) else { return Ok(()) };
         let device = self.session.device();
@@ -239,19 +219,23 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Everything that a run goes on from: A, B and the moments.
+    /// A and B.
     ///
     /// # Errors
     /// What the session says.
-    pub fn state(&self) -> Result<Values<f32>, Error> {
-        let mut state = Values::new();
-        for (name, ty) in &self.parameters {
-            let [first, second] = train::moments(name);
-            for kept in [name, &first, &second] {
-                state.insert(kept.clone(), self.download(kept, ty)?);
-            }
-        }
-        Ok(state)
+    pub fn adapter(&self) -> Result<Values<f32>, Error> {
+        let of = |(name, ty): &(String, Type)| Ok((name.clone(), self.download(name, ty)?));
+        self.parameters.iter().map(of).collect()
+    }
+
+    /// The moments of A and B.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn moments(&self) -> Result<Values<f32>, Error> {
+        let of = |(name, ty): &(String, Type)| train::moments(name).map(|moment| (moment, ty.clone()));
+        let all = self.parameters.iter().flat_map(of);
+        all.map(|(name, ty)| Ok((name.clone(), self.download(&name, &ty)?))).collect()
     }
 
     /// What compilations and what runs took so far, those of chunks among them.

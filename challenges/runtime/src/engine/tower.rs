@@ -6,9 +6,7 @@ use compiler::session::{DeviceTensor, Program, Session, Settings};
 use reference::graph::interpret::Values;
 use reference::vision::{Grid, Vision};
 
-use super::Error;
-use super::microbatch::upload;
-use super::replica::Machine;
+use crate::step::{Error, Machine, upload};
 use crate::weights;
 
 /// A tower on a device.

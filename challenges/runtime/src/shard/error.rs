@@ -7,7 +7,7 @@ use kernels::comm::CommError;
 use kernels::{DeviceError, comm};
 use reference::{fsdp, graph, llama, schedule};
 
-use crate::{engine, weights};
+use crate::{step, weights};
 
 /// Why a rank cannot do its part.
 #[derive(Debug)]
@@ -97,22 +97,22 @@ pub enum Error {
         most: usize,
     },
     /// A graph does not compile or run.
-    Train(Box<engine::Error>),
+    Train(Box<step::Error>),
     /// The ranks do not lie as a mesh says.
     Groups(Box<groups::Error>),
     /// Communication has failed.
     Comm(Box<CommError>),
 }
 
-impl From<engine::Error> for Error {
-    fn from(error: engine::Error) -> Self {
+impl From<step::Error> for Error {
+    fn from(error: step::Error) -> Self {
         Self::Train(Box::new(error))
     }
 }
 
 impl From<compiler::session::Error> for Error {
     fn from(error: compiler::session::Error) -> Self {
-        Self::from(engine::Error::Session(error))
+        Self::from(step::Error::Session(error))
     }
 }
 

@@ -15,8 +15,8 @@ use reference::llama::train::Recipe;
 
 use super::rank::{Pipeline, Rank, Room, Team};
 use super::{Error, Fsdp, PP, Sharding, Store};
-use crate::engine::chunked::InChunks;
-use crate::engine::{Machine, Microbatch};
+use crate::step::chunks::InChunks;
+use crate::step::{Machine, Microbatch};
 use compiler::Compile;
 
 /// A run on ranks that is planned.

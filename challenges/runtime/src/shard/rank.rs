@@ -55,9 +55,8 @@ use work::Work;
 use super::load::{Tensors, blank, load};
 use super::programs::{self, Layout, Placed};
 use super::{Error, Fsdp, Host, Sharding};
-use crate::engine::chunked::{ChunkLoss, InChunks};
-use crate::engine::scale::Updates;
-use crate::engine::{LossScale, Machine};
+use crate::step::chunks::{ChunkLoss, InChunks};
+use crate::step::{LossScale, Machine, Updates};
 
 pub use shards::Slice;
 pub use trace::{Event, EventKind, Interval, Semaphore, Trace};
@@ -345,7 +344,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Goes on with a factor; a model of another type of computation has none.
-    pub fn go_on_with(&mut self, scale: LossScale) {
+    pub fn resume_scale(&mut self, scale: LossScale) {
         self.changes.resume(scale);
     }
 

@@ -93,7 +93,7 @@ impl Source {
                 let template = ChatTemplate::new(text, options.clone());
                 let template =
                     template.map_err(|error| Failure::usage(self.described(path, name, &error)))?;
-                Ok(Compiled { template, source: text.clone() })
+                Ok::<_, Failure>(Compiled { template, source: text.clone() })
             };
             found.map(template).transpose()
         };

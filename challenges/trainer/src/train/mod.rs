@@ -1,7 +1,7 @@
 //! `train`: a checkpoint and a data set in, an adapter out.
 //!
 //! ```text
-//! config -> rows -> batches -> Model -> metrics.jsonl, loss.svg, checkpoints, adapter
+//! config -> rows -> batches -> Engine -> metrics.jsonl, loss.svg, checkpoints, adapter
 //! ```
 
 mod adapter;
@@ -21,12 +21,12 @@ mod images;
 mod labels;
 mod layout;
 mod lines;
-mod model;
 mod moments;
 mod notices;
 mod objective;
 mod pace;
 mod pack;
+mod parallelize;
 pub mod paths;
 mod peers;
 mod plan;
@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::{Machine, chunked};
+use challenges::train::{Machine, chunks};
 use clap::Args;
 use kernels::bytes::Peak;
 use kernels::{Cpu, Device};
@@ -143,7 +143,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     if let Some(loss) = config.in_chunks(loss.as_ref()) {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
         let cpu = Cpu::with_threads(1);
-        chunked::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
+        chunks::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
     }
     let trained_on = identity::of(config, &model, images.as_ref(), &adapter, &data[0])?;
     let output = Output::open(&config.output())?;

@@ -15,18 +15,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use challenges::fsdp::Slice;
+use challenges::train::Moments;
 use reference::checkpoint::{Checkpoint, Tensor};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype};
 use reference::lora::serialize;
-
-/// The moments that a rank writes.
-pub enum Moments {
-    /// All of them.
-    Whole(Values<f32>),
-    /// Rectangles.
-    Slices(Vec<Slice>),
-}
 
 /// The name of a rank's file.
 pub fn file_name(rank: usize, ranks: usize) -> String {
@@ -36,13 +29,11 @@ pub fn file_name(rank: usize, ranks: usize) -> String {
 /// What every such name begins with.
 pub const PREFIX: &str = "optimizer-";
 
-impl Moments {
-    /// As a file.
-    pub fn serialize(self) -> Vec<u8> {
-        match self {
-            Self::Whole(values) => serialize(&values),
-            Self::Slices(slices) => serialize(&slices.into_iter().map(named).collect()),
-        }
+/// The moments of a rank as a file.
+pub fn to_file(moments: Moments) -> Vec<u8> {
+    match moments {
+        Moments::Whole(values) => serialize(&values),
+        Moments::Slices(slices) => serialize(&slices.into_iter().map(named).collect()),
     }
 }
 

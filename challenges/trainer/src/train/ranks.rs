@@ -11,7 +11,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use challenges::fsdp::{Sharding, Store, Team};
+use challenges::fsdp::Store;
+use challenges::train::Engine;
 use kernels::bytes::Peak;
 use kernels::comm::{Comm, CommError};
 use kernels::{Cpu, Device, threads};
@@ -19,8 +20,8 @@ use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 
 use super::images::Seer;
-use super::model::Model;
 use super::objective::{Generator, Goal};
+use super::parallelize::{self, Sharing};
 use super::peers::Peers;
 use super::run::{Job, Run, Seat};
 use super::{Watch, machine};
@@ -57,20 +58,12 @@ fn alone(
         device_peak = Some(device.watermark().map_err(Failure::bug)?);
     }
     let loss = job.config.in_chunks(job.loss.as_ref());
-    let mut model = Model::whole(
-        machine(&*device),
-        Cpu::new().threads(),
-        job.config,
-        job.model,
-        job.spec.clone(),
-        &state,
-        loss.as_ref(),
-    )?;
-    drop(state); // the model has it
-    let generator = begin_objective(job, &mut model, Some(&*device))?;
+    let mut engine = parallelize::alone(job, machine(&*device), &state, loss.as_ref())?;
+    drop(state); // the engine has it
+    let generator = begin_objective(job, &mut engine, Some(&*device))?;
     let hidden = job.model.config.hidden;
     let seer = job.images.map(|images| Seer::new(machine(&*device), images, hidden)).transpose()?;
-    let run = Run::new(job, Peers::alone(), model, Some(seat), stop)?;
+    let run = Run::new(job, Peers::alone(), engine, Some(seat), stop)?;
     run.on_device(device_peak).generating(generator).seeing(seer).all()
 }
 
@@ -78,12 +71,12 @@ fn alone(
 /// for it.
 fn begin_objective<'a>(
     job: &Job<'a>,
-    model: &mut Model<'a>,
+    engine: &mut Engine<'a>,
     device: Option<&'a dyn Device>,
 ) -> Result<Option<Generator<'a>>, Failure> {
     let Some((goal, start)) = job.goal.as_ref().zip(job.start_adapter.as_ref()) else { return Ok(None) };
     if goal.has_reference() {
-        model.keep_reference(&start.values())?;
+        engine.keep_reference(&start.values()).map_err(Failure::usage)?;
     }
     match (goal, device) {
         (Goal::Grpo(grpo), Some(device)) => {
@@ -112,27 +105,23 @@ fn together(
     let luggage = seats.take(ranks).map(|seat| Luggage { state: Arc::clone(&state), seat });
     let luggage: Vec<Mutex<Option<Luggage<'_, '_>>>> = luggage.map(|own| Mutex::new(Some(own))).collect();
     drop(state);
-    let (room, store) = (job.config.room(), Store::default());
-    let pipeline = job.config.pipeline_parallel_schedule.pipeline();
+    let (store, pipeline) = (Store::default(), job.config.pipeline_parallel_schedule.pipeline());
+    let sharing = Sharing { mesh, pipeline: &pipeline, store: &store };
     let outcomes = threads::launch(ranks, threads::DEFAULT_LIMIT, |comm| {
         let own = luggage[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).take();
         let Luggage { state, seat } = own.expect("a rank is started once");
         let comm: Arc<dyn Comm> = comm;
         let cpu = Cpu::with_threads((cores / ranks).max(1));
         let work = || {
-            let world = Arc::clone(&comm);
-            let sharding = Sharding::Parameters;
-            let (pipeline, loss) = (Some(&pipeline), job.config.in_chunks(job.loss.as_ref()));
-            let team = Team { world, mesh, pipeline, room, sharding, loss, store: store.clone() };
-            let mut model =
-                Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
+            let (world, loss) = (Arc::clone(&comm), job.config.in_chunks(job.loss.as_ref()));
+            let mut engine = parallelize::on_ranks(job, machine(&cpu), &sharing, world, &state, loss)?;
             drop(state);
             let peers = Peers::of(Arc::clone(&comm));
             let own = peers.is_first().then_some(&cpu as &dyn Device);
-            let generator = begin_objective(job, &mut model, own)?;
+            let generator = begin_objective(job, &mut engine, own)?;
             let hidden = job.model.config.hidden;
             let seer = job.images.map(|images| Seer::new(machine(&cpu), images, hidden)).transpose()?;
-            let run = Run::new(job, peers, model, seat, Arc::clone(stop))?;
+            let run = Run::new(job, peers, engine, seat, Arc::clone(stop))?;
             run.generating(generator).seeing(seer).all()
         };
         work().map_err(|failure| (Peers::of(Arc::clone(&comm)).end(&failure), failure))

@@ -1,7 +1,7 @@
 //! A run, on each of its ranks: the same steps, evaluations and checkpoints in the same order.
 //!
 //! ```text
-//! each rank     micro-batches -> Model::accumulate -> Model::update -> evaluations -> its part of a checkpoint
+//! each rank     micro-batches -> Engine::accumulate -> Engine::update -> evaluations -> its part of a checkpoint
 //! the first     metrics.jsonl, loss.svg, lines on the screen, the adapter
 //! ```
 //!
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use challenges::train::Microbatch;
-use challenges::train::chunked::Causal;
+use challenges::train::chunks::Causal;
+use challenges::train::{Engine, Keyed, Microbatch};
 use kernels::Watermark;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
@@ -33,7 +33,6 @@ use super::curves::Curves;
 use super::dataset::Dataset;
 use super::images::{Images, Seer};
 use super::layout::Layout;
-use super::model::{Keyed, Model, Trained};
 use super::objective::{Generator, Goal, Step, from_text, to_text};
 use super::pace::Pace;
 use super::peers::Peers;
@@ -89,7 +88,7 @@ pub struct Seat<'s, 'w> {
 pub struct Run<'a, 's, 'w> {
     job: &'a Job<'a>,
     peers: Peers,
-    model: Model<'a>,
+    engine: Engine<'a>,
     at: Saved,
     is_evaluated: bool, // the step that was made last
     stop: Arc<AtomicBool>,
@@ -125,11 +124,11 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     pub fn new(
         job: &'a Job<'a>,
         peers: Peers,
-        mut model: Model<'a>,
+        mut engine: Engine<'a>,
         seat: Option<Seat<'s, 'w>>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
-        job.start.scale.into_iter().for_each(|scale| model.go_on_with(scale));
+        job.start.scale.into_iter().for_each(|scale| engine.resume_scale(scale));
         let first = seat.map(|seat| First::new(job, seat)).transpose();
         let has_evaluated = |first: &Option<First<'_, '_>>| first.as_ref().is_some_and(|it| it.has_evaluated);
         let (told, first) = match first {
@@ -142,7 +141,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         Ok(Self {
             job,
             peers,
-            model,
+            engine,
             at,
             is_evaluated,
             stop,
@@ -199,7 +198,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             return Ok(1);
         }
         self.draw()?;
-        let trained = self.model.adapter()?;
+        let trained = self.engine.adapter()?;
         let written = match &self.first {
             Some(_) => {
                 self.job.output.finish(&self.adapter(&trained)?).map(|folder| folder.display().to_string())
@@ -228,13 +227,13 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
 
     /// One step, and its line of the metrics.
     fn step(&mut self) -> Result<(), Failure> {
-        let (begin, before) = (Instant::now(), self.model.spent());
+        let (begin, before) = (Instant::now(), self.engine.spent());
         let number = self.at.step + 1;
         let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
         let rate = self.job.schedule.rate(made);
-        let scale = self.model.loss_scale();
+        let scale = self.engine.loss_scale();
         let Accumulated { loss, tokens, logged, parts } = self.accumulate()?;
-        let norm = self.model.update(made + 1, rate)?;
+        let norm = self.engine.update(made + 1, rate)?;
         self.at.step = number;
         self.at.tokens += tokens as u64;
         self.is_evaluated = false;
@@ -265,16 +264,16 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         }
         self.first.iter().for_each(|first| first.progress.step(number, &line));
         self.log(&line)?;
-        let [compiled, ran] = self.model.spent();
+        let [compiled, ran] = self.engine.spent();
         let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
         self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
         if norm.is_finite() && loss.is_finite()
-            || self.model.loss_scale().is_some_and(|scale| !scale.is_exhausted())
+            || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
         {
             return Ok(());
         }
         let cause = match parts {
-            Some((parts, items)) => self.model.not_finite(&parts, items),
+            Some((parts, items)) => self.engine.not_finite(&parts, items),
             None => "where it comes from is looked for with objective = \"sft\" alone".to_owned(),
         };
         let divided = if self.job.config.adam_epsilon as f32 == 0.0 {
@@ -296,9 +295,9 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
             let Step { loss, tokens, metrics } = match self.drawn(&numbers)? {
                 Some(drawn) => {
                     let groups = [(0..drawn.examples()).collect()];
-                    goal.step(job.config, &mut self.model, &self.peers, &drawn, &groups)?
+                    goal.step(job.config, &mut self.engine, &self.peers, &drawn, &groups)?
                 }
-                None => goal.step(job.config, &mut self.model, &self.peers, data, &numbers)?,
+                None => goal.step(job.config, &mut self.engine, &self.peers, data, &numbers)?,
             };
             return Ok(Accumulated { loss, tokens, logged: metrics, parts: None });
         }
@@ -313,7 +312,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         let mut keyed: Vec<Keyed> = parts.iter().zip(of_run).map(keyed).collect();
         self.see(&parts, &mut keyed)?;
         let parts = keyed;
-        let logged = self.model.accumulate(&parts, items)?;
+        let logged = self.engine.accumulate(&parts, items)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         let logged = self.predicted(&logged, "");
         Ok(Accumulated { loss, tokens, logged, parts: Some((parts, items)) })
@@ -325,7 +324,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         if !self.job.config.draws_completions() {
             return Ok(None);
         }
-        let policy = self.model.adapter()?;
+        let policy = self.engine.adapter()?;
         let (chosen, step) = (numbers.concat(), self.at.step);
         let own = self.generator.as_mut().map(|generator| generator.groups(&policy, prompts, &chosen, step));
         if self.peers.count() == 1 {
@@ -346,7 +345,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     ) -> Result<(), Failure> {
         let Some(seer) = &mut self.seer else { return Ok(()) };
         let shapes: Vec<&Microbatch> = batches.iter().map(|(batch, _)| batch).collect();
-        let is_own = self.model.own_batches(&shapes)?;
+        let is_own = self.engine.own_batches(&shapes)?;
         for ((rows, (batch, _)), _) in rows.iter().zip(batches).zip(is_own).filter(|(_, is_own)| *is_own) {
             batch.images.iter_mut().try_for_each(|images| seer.see(rows.as_ref(), images))?;
         }
@@ -371,9 +370,9 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
 
     /// A checkpoint; the first rank tells who watches.
     fn save(&mut self) -> Result<(), Failure> {
-        let Trained { adapter, moments } = self.model.trained()?;
+        let (adapter, moments) = (self.engine.adapter()?, self.engine.moments()?);
         let adapter = self.first.as_ref().map(|_| self.adapter(&adapter)).transpose()?;
-        self.at.scale = self.model.loss_scale();
+        self.at.scale = self.engine.loss_scale();
         let first = adapter.as_ref().zip(self.first.as_ref().map(|first| &first.metrics));
         let kept = self.job.config.save_total_limit.0;
         let folder = self.job.output.save(&self.peers, &self.at, moments, first, kept)?;

@@ -30,10 +30,11 @@ use serde_json::{Value as Json, json};
 
 use super::adapter::{Difference, differences};
 use super::digest;
-use super::moments::{self, Moments};
+use super::moments;
 use super::peers::Peers;
 use crate::files::{read_json, read_text};
 use crate::output::{Failure, warn};
+use challenges::train::Moments;
 
 /// The folder of a run; no other trainer has it as long as this lives.
 pub struct Output {
@@ -298,7 +299,8 @@ impl Output {
 /// Writes this rank's moments; their file's hash.
 fn write_own(folder: &Path, peers: &Peers, moments: Moments) -> Result<String, Failure> {
     let path = folder.join(moments::file_name(peers.rank(), peers.count()));
-    let written = atomic_write::write(&path, &moments.serialize()).and_then(|()| digest::of_file(&path));
+    let written =
+        atomic_write::write(&path, &moments::to_file(moments)).and_then(|()| digest::of_file(&path));
     written.map_err(|error| Failure::fault(&path, error))
 }
 

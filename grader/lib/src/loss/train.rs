@@ -9,8 +9,8 @@
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
 use challenges::loss::run::Size;
-use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Activations, Engine, Machine, Microbatch};
+use challenges::train::chunks::{InChunks, Total, causal};
+use challenges::train::{Activations, Machine, Microbatch, Replica};
 use challenges::{graph, nf4};
 use reference::graph::interpret::Values;
 use reference::loss::IGNORED;
@@ -175,7 +175,7 @@ impl Run<'_> {
         let on = Machine { passes, device: &*device, dequantizer: &nf4::DEQUANTIZER };
         let weights = model.upload_weights(&*device)?;
         let engine =
-            Engine::new(on, weights, model.spec.clone(), &Model::recipe(), adapter, loss, Activations::Kept);
+            Replica::new(on, weights, model.spec.clone(), &Model::recipe(), adapter, loss, Activations::Kept);
         let mut engine = engine.map_err(describe)?;
         let counts = |label: &&i32| **label != IGNORED;
         let counted = |batch: &Microbatch| batch.labels.iter().skip(1).filter(counts).count();

@@ -3,8 +3,8 @@
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::chunked::{InChunks, Total, causal};
-use challenges::train::{Activations, Engine, Machine, Microbatch};
+use challenges::train::chunks::{InChunks, Total, causal};
+use challenges::train::{Activations, Machine, Microbatch, Replica};
 use challenges::{graph, weights};
 use kernels::Device;
 use reference::llama::Spec;
@@ -67,7 +67,7 @@ fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>, activatio
     let chunks = size.map(|size| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(size) });
     let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
     let weights = weights::load(device, &llama).expect("weights");
-    let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref(), activations);
+    let engine = Replica::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref(), activations);
     let mut engine = engine.expect("an adapter to train");
     let one = |number: usize| {
         let ids = tiny.ids::<f32>(run.batch * number..run.batch * (number + 1));

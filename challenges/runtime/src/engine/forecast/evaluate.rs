@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use reference::llama::Spec;
 
-use super::{Error, Forecaster};
+use super::Forecaster;
+use crate::step::Error;
 
 impl Forecaster<'_> {
     /// The bytes of the arena for batches of so many rows of so many tokens that are only evaluated. Steps and

@@ -4,10 +4,10 @@
 use compiler::session::Io;
 use reference::llama::Spec;
 
-use super::{Accumulate, Engine, Error};
-use crate::engine::{Evaluated, Logged, Microbatch};
+use super::{Accumulate, Error, Replica};
+use crate::step::{Evaluated, Logged, Microbatch};
 
-impl Engine<'_> {
+impl Replica<'_> {
     /// The result of rows that are only read; its loss is the sum over their tokens divided by `items`. A and B are as
     /// they are now. The graph is compiled when it is first needed.
     ///

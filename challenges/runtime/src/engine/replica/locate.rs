@@ -12,8 +12,8 @@ use compiler::session::Io;
 use reference::graph::{Builder, Dtype, Graph, Id, Op, Tensor};
 use reference::llama::train;
 
-use super::{Accumulate, Engine, Error};
-use crate::engine::Microbatch;
+use super::{Accumulate, Error, Replica};
+use crate::step::Microbatch;
 
 /// The first number that is not finite.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ impl fmt::Display for NotFinite {
     }
 }
 
-impl Engine<'_> {
+impl Replica<'_> {
     /// Where the first number that is not finite comes from in a micro-batch, forward and backward, with A and B as
     /// they are; `None` if all are finite.
     ///

@@ -8,8 +8,8 @@ use reference::graph::Symbol;
 
 use super::Rank;
 use super::flight::{Flight, HeadLoss};
-use crate::engine::{Evaluated, Microbatch};
 use crate::shard::Error;
+use crate::step::{Evaluated, Microbatch};
 
 /// The micro-batches that ranks work on at the same time.
 pub(super) struct Round {

@@ -8,8 +8,8 @@ use kernels::{Buffer, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Symbol, Type};
 
-use crate::engine::{Evaluated, Microbatch, Scored};
 use crate::shard::Error;
+use crate::step::{Evaluated, Microbatch, Scored};
 
 /// A micro-batch and what is kept of it, by the number of a piece.
 pub(super) struct Flight {

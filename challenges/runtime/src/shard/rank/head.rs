@@ -8,10 +8,10 @@ use reference::graph::Op;
 use super::flight::{Flight, HeadLoss};
 use super::trace::EventKind;
 use super::work::Work;
-use crate::engine::chunked::{ChunkLoss, Computed, Gradients};
-use crate::engine::{Evaluated, Scored};
 use crate::shard::Error;
 use crate::shard::tasks::{DENSE, HIDDEN, Task, WEIGHT};
+use crate::step::chunks::{ChunkLoss, Computed, Gradients};
+use crate::step::{Evaluated, Scored};
 
 /// The gradient of what the output layer is given.
 const HIDDEN_GRAD: &str = "hidden.grad";

@@ -3,18 +3,13 @@
 //! Micro-batches are scored and learnt from in groups, of as many as ranks compute at the same time. A rank has the
 //! results of the one that it computes; the caller exchanges them.
 
-use std::collections::BTreeMap;
-
 use reference::graph::interpret::Values;
 
 use super::Rank;
 use super::flight::{Flight, HeadLoss};
 use super::pipeline::{one_by_one, read_only};
-use crate::engine::{Microbatch, Scored, Whose};
 use crate::shard::Error;
-
-/// The values of each row of a micro-batch, by name.
-type Rows = BTreeMap<String, Vec<f32>>;
+use crate::step::{Microbatch, Rows, Scored, Whose};
 
 impl Rank<'_> {
     /// Keeps what is trained as it is in `start`, for the reference model. Every rank calls this.

@@ -9,8 +9,8 @@ use reference::schedule::{self, Operation, Schedule, Shape, one_f_one_b};
 use super::flight::Flight;
 use super::pipeline::{Line, one_by_one, read_only};
 use super::{EventKind, Rank, Trace, recomputed};
-use crate::engine::{Evaluated, Logged, Microbatch};
 use crate::shard::Error;
+use crate::step::{Evaluated, Logged, Microbatch};
 
 impl Rank<'_> {
     /// Adds the micro-batches of a step, those of all ranks, each with what the masks of its dropout are drawn from;

@@ -10,12 +10,12 @@ use reference::llama::train::STREAM_GRAD;
 
 use super::flight::{Flight, HostTensor, Pool, shape};
 use super::trace::{EventKind, Trace};
-use crate::engine::chunked::ChunkLoss;
-use crate::engine::{Evaluated, Logged};
 use crate::shard::load::Tensors;
 use crate::shard::programs::{GRADIENT, NEXT, PartSpec, PieceGraphs, part_specs};
 use crate::shard::tasks::{self, HIDDEN, KEPT, SAVED, Task, WEIGHT, Y_GRAD};
 use crate::shard::{Activations, Error, LayerBytes};
+use crate::step::chunks::ChunkLoss;
+use crate::step::{Evaluated, Logged};
 
 /// Tensors by canonical names.
 type Named = BTreeMap<String, DeviceTensor>;

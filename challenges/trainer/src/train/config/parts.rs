@@ -6,7 +6,7 @@ use challenges::fsdp::{self, FSDP, Fsdp as _, Pipeline, Room};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::Activations;
-use challenges::train::chunked::{Causal, InChunks, Total, causal, of_loss};
+use challenges::train::chunks::{Causal, InChunks, Total, causal, of_loss};
 use reference::graph::ranks::Mesh;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Modules};

@@ -8,14 +8,13 @@
 //! Slots are those of [`challenges::loss::sequences`]: of a batch of fewer pairs than there may be the rejected answers
 //! still begin in the middle.
 
-use challenges::train::{Microbatch, Whose};
+use challenges::train::{self, Engine, Microbatch, Rows, Whose};
 use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::kto_baseline;
 
 use super::super::dataset::{Dataset, Judgement};
 use super::super::layout::side_by_side;
-use super::super::model::{Model, Rows};
 use super::super::row::Row;
 use super::examples::prompt_of;
 use super::metrics::{self, Metrics};
@@ -264,22 +263,22 @@ pub(super) struct Ready {
 pub(super) fn prepare(
     parts: &[Part<'_>],
     goal: &Goal,
-    model: &mut Model<'_>,
+    engine: &mut Engine<'_>,
     steps: &[OfStep],
 ) -> Result<(Vec<Microbatch>, Vec<Option<Ready>>), Failure> {
     let z = match goal {
-        Goal::Kto(_) => baselines(parts, model, steps[0].most)?,
+        Goal::Kto(_) => baselines(parts, engine, steps[0].most)?,
         _ => vec![Some(0.0); parts.len()],
     };
     let batches = parts.iter().map(|part| {
         let labelled: Vec<Row> = part.labelled(goal);
-        model.padded(&side_by_side(&labelled.iter().collect::<Vec<_>>()))
+        engine.padded(&side_by_side(&labelled.iter().collect::<Vec<_>>()))
     });
-    let batches = batches.collect::<Result<Vec<Microbatch>, Failure>>()?;
+    let batches = batches.collect::<Result<Vec<Microbatch>, train::Error>>()?;
     let references = if goal.has_reference() {
-        log_p(model, &batches, Whose::Reference)?
+        log_p(engine, &batches, Whose::Reference)?
     } else {
-        let own = model.own_batches(&batches.iter().collect::<Vec<_>>())?;
+        let own = engine.own_batches(&batches.iter().collect::<Vec<_>>())?;
         let zeros = |(batch, is_own): (&Microbatch, bool)| is_own.then(|| vec![0.0; batch.ids.len()]);
         batches.iter().zip(own).map(zeros).collect()
     };
@@ -297,14 +296,14 @@ pub(super) fn prepare(
 
 /// z of KTO for each micro-batch: the distance of the policy from the reference over answers to other questions, each
 /// prompt with the answer before it in the micro-batch, cut as rows are.
-fn baselines(parts: &[Part<'_>], model: &mut Model<'_>, most: usize) -> Result<Vec<Option<f64>>, Failure> {
+fn baselines(parts: &[Part<'_>], engine: &mut Engine<'_>, most: usize) -> Result<Vec<Option<f64>>, Failure> {
     let mismatched = |part: &Part<'_>| -> Vec<Row> {
         let others = part.rows.iter().cycle().skip(part.rows.len() - 1);
         part.rows.iter().zip(others).map(|(row, other)| mismatched(row, other, most)).collect()
     };
     let rows: Vec<Vec<Row>> = parts.iter().map(mismatched).collect();
-    let batches = rows.iter().map(|rows| model.padded(&side_by_side(&rows.iter().collect::<Vec<_>>())));
-    let batches = batches.collect::<Result<Vec<Microbatch>, Failure>>()?;
+    let batches = rows.iter().map(|rows| engine.padded(&side_by_side(&rows.iter().collect::<Vec<_>>())));
+    let batches = batches.collect::<Result<Vec<Microbatch>, train::Error>>()?;
     let mut sums = |whose: Whose| {
         let of_part = |((batch, rows), log_p): ((&Microbatch, &Vec<Row>), Option<Vec<f32>>)| {
             let slots = Slots { shape: batch.shape, count: rows.len() };
@@ -312,7 +311,7 @@ fn baselines(parts: &[Part<'_>], model: &mut Model<'_>, most: usize) -> Result<V
                 rows.iter().enumerate().map(|(b, row)| slots.sum(b, row, &log_p)).collect::<Vec<f64>>()
             })
         };
-        let log_p = log_p(model, &batches, whose)?;
+        let log_p = log_p(engine, &batches, whose)?;
         Ok::<_, Failure>(batches.iter().zip(&rows).zip(log_p).map(of_part).collect::<Vec<_>>())
     };
     let (reference, policy) = (sums(Whose::Reference)?, sums(Whose::Policy)?);
@@ -324,7 +323,7 @@ fn baselines(parts: &[Part<'_>], model: &mut Model<'_>, most: usize) -> Result<V
 
 /// The log-probability of each row's label; `None` of micro-batches that other ranks compute.
 fn log_p(
-    model: &mut Model<'_>,
+    engine: &mut Engine<'_>,
     batches: &[Microbatch],
     whose: Whose,
 ) -> Result<Vec<Option<Vec<f32>>>, Failure> {
@@ -333,7 +332,7 @@ fn log_p(
         let taken = rows.remove(challenges::loss::sequences::LOG_P);
         Some(taken.ok_or_else(|| Failure::bug("no log-probabilities")))
     };
-    model.score(batches, whose)?.into_iter().map(|rows| taken(rows).transpose()).collect()
+    engine.score(batches, whose)?.into_iter().map(|rows| taken(rows).transpose()).collect()
 }
 
 /// A row's prompt with another one's answer, cut to so many tokens.

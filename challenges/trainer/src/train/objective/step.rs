@@ -9,12 +9,11 @@
 //!
 //! Source: `GRPOTrainer` of the library TRL 1.16; Shao et al., "`DeepSeekMath`" (2024), section 4.1.2.
 
-use challenges::train::Scored;
+use challenges::train::{Engine, Scored};
 use serde_json::{Map, Value as Json};
 
 use super::super::config::{Config, RewardScale};
 use super::super::dataset::Dataset;
-use super::super::model::Model;
 use super::super::peers::Peers;
 use super::given::{OfStep, Ready, prepare};
 use super::{Goal, Grpo, Metrics, Part};
@@ -82,20 +81,20 @@ impl Goal {
     pub fn step(
         &self,
         config: &Config,
-        model: &mut Model<'_>,
+        engine: &mut Engine<'_>,
         peers: &Peers,
         data: &Dataset,
         examples: &[Vec<usize>],
     ) -> Result<Step, Failure> {
         let size = config.per_device_train_batch_size as usize;
         let (parts, mut metrics) = self.parts(size, data, examples);
-        let step = self.of_step(config, model, &parts);
+        let step = self.of_step(config, engine, &parts);
         let share = self.share(&step);
         let mut logged = Exchanged::default();
-        for group in parts.chunks(model.lanes()) {
-            let (batches, ready) = prepare(group, self, model, &vec![step; group.len()])?;
+        for group in parts.chunks(engine.lanes()) {
+            let (batches, ready) = prepare(group, self, engine, &vec![step; group.len()])?;
             let given = ready.iter().map(|ready| ready.as_ref().map(|ready| ready.given.clone())).collect();
-            let scored = model.learn(&batches, given, share)?;
+            let scored = engine.learn(&batches, given, share)?;
             logged.add(self, &step, group, &ready, &scored, share);
         }
         let (losses, measured) = logged.exchange(peers)?;
@@ -109,7 +108,7 @@ impl Goal {
     pub fn evaluation(
         &self,
         config: &Config,
-        model: &mut Model<'_>,
+        engine: &mut Engine<'_>,
         peers: &Peers,
         data: &Dataset,
     ) -> Result<(f64, Map<String, Json>), Failure> {
@@ -118,12 +117,12 @@ impl Goal {
         let batches: Vec<Vec<usize>> = all.chunks(size).map(<[usize]>::to_vec).collect();
         let (parts, mut metrics) = self.parts(size, data, &batches);
         let mut logged = Exchanged::default();
-        for group in parts.chunks(model.lanes()) {
+        for group in parts.chunks(engine.lanes()) {
             let steps: Vec<OfStep> =
-                group.iter().map(|part| self.of_step(config, model, std::slice::from_ref(part))).collect();
-            let (batches, ready) = prepare(group, self, model, &steps)?;
+                group.iter().map(|part| self.of_step(config, engine, std::slice::from_ref(part))).collect();
+            let (batches, ready) = prepare(group, self, engine, &steps)?;
             let given = ready.iter().map(|ready| ready.as_ref().map(|ready| ready.given.clone())).collect();
-            let scored = model.judge(&batches, given)?;
+            let scored = engine.judge(&batches, given)?;
             logged.add(self, &steps[0], group, &ready, &scored, 1.0);
         }
         let (losses, measured) = logged.exchange(peers)?;
@@ -133,7 +132,7 @@ impl Goal {
         Ok((sum / parts.iter().map(rows).sum::<usize>() as f64, metrics))
     }
 
-    fn of_step(&self, config: &Config, model: &Model<'_>, parts: &[Part<'_>]) -> OfStep {
+    fn of_step(&self, config: &Config, engine: &Engine<'_>, parts: &[Part<'_>]) -> OfStep {
         let counted = |part: &Part<'_>| match self {
             Self::Grpo(grpo) => part.counted_by(grpo),
             _ => part.counted(),
@@ -142,7 +141,7 @@ impl Goal {
             parts: parts.len(),
             tokens: parts.iter().map(counted).sum(),
             slots: self.slots(config),
-            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(model.context()),
+            most: config.max_length.0.map_or(usize::MAX, |most| most as usize).min(engine.context()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use challenges::train::{Evaluated, Microbatch};
+use challenges::train::{Evaluated, Logged, Microbatch};
 use reference::issues::classify::Problem;
 use reference::llama::Classifier;
 use serde_json::{Map, Value as Json, json};
@@ -12,7 +12,6 @@ use crate::output::Failure;
 use crate::train::answers::Answers;
 use crate::train::config::Evaluation;
 use crate::train::layout::side_by_side;
-use crate::train::model::Logged;
 use crate::train::row::Row;
 
 impl<'a> Run<'a, '_, '_> {
@@ -42,7 +41,7 @@ impl<'a> Run<'a, '_, '_> {
         let begin = Instant::now();
         let Job { data: [_, evaluated], config, batches, goal, .. } = self.job;
         if let Some(goal) = goal {
-            let (loss, metrics) = goal.evaluation(config, &mut self.model, &self.peers, evaluated)?;
+            let (loss, metrics) = goal.evaluation(config, &mut self.engine, &self.peers, evaluated)?;
             let mut line = json!({
                 "step": self.at.step,
                 "epoch": batches.epochs(self.at.step),
@@ -91,7 +90,7 @@ impl<'a> Run<'a, '_, '_> {
     /// The results of rows that are only read. Where a micro-batch is large, no more are made at a time than ranks
     /// compute at a time; else all of them, so that those of about the same size are computed together.
     fn evaluated(&mut self, parts: &[&[&'a Row]]) -> Result<Vec<Evaluated>, Failure> {
-        let lanes = self.model.lanes();
+        let lanes = self.engine.lanes();
         let most = if lanes == 1 || self.seer.is_some() { lanes } else { parts.len().max(1) };
         let is_classifier = self.job.spec.config.classifier.is_some();
         let layout = &self.job.layout;
@@ -104,7 +103,7 @@ impl<'a> Run<'a, '_, '_> {
             };
             let mut batches: Vec<(Microbatch, u64)> = parts.iter().map(batch).collect();
             self.see(parts, &mut batches)?;
-            all.extend(self.model.evaluate(&batches)?);
+            all.extend(self.engine.evaluate(&batches)?);
         }
         Ok(all)
     }

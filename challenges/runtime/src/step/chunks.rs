@@ -10,10 +10,8 @@ use reference::graph::{Array, Dtype, Tape, Tensor};
 use reference::llama::Spec;
 use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
-use super::USUAL;
-use crate::engine::Error;
-use crate::engine::microbatch::{Logged, Microbatch, device_error, put, upload};
-use crate::engine::scored::Scored;
+use super::microbatch::{Logged, Microbatch, device_error, put, upload};
+use super::{Error, Scored};
 use crate::loss::problem::row_dim;
 use crate::loss::run::{Hidden, Job, Results, Runner, Size};
 use crate::loss::{Chunked, Loss, Problem, Trains};
@@ -107,6 +105,9 @@ impl Total {
         }
     }
 }
+
+/// A usual number of tokens.
+const USUAL: usize = 1024;
 
 /// Whether one row at least fits into a chunk.
 ///

@@ -18,30 +18,11 @@ use std::collections::BTreeMap;
 use compiler::session::{DeviceTensor, Session};
 use reference::graph::interpret::Values;
 
-use super::Error;
 use super::chunked::States;
-use super::microbatch::{Microbatch, upload};
-use super::replica::{Accumulate, Engine};
+use super::{Accumulate, Replica};
+use crate::step::{Error, Microbatch, Rows, Scored, Whose, upload};
 
-/// What a micro-batch gives.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Scored {
-    /// Its loss, before it is made a part of its step's.
-    pub loss: f64,
-    /// What each row is by itself, (B * T) of the padded batch; 0 of one that does not count.
-    pub rows: BTreeMap<String, Vec<f32>>,
-}
-
-/// Whose A and B a model has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// Those of the reference model.
-    Reference,
-    /// Those that are trained.
-    Policy,
-}
-
-impl<'a> Engine<'a> {
+impl<'a> Replica<'a> {
     /// Keeps what is trained as it is in `start`, for the reference model.
     ///
     /// # Errors
@@ -69,7 +50,7 @@ impl<'a> Engine<'a> {
     ///
     /// # Errors
     /// What the session says, and if the loss is not chunked.
-    pub fn score(&mut self, batch: &Microbatch, whose: Whose) -> Result<BTreeMap<String, Vec<f32>>, Error> {
+    pub fn score(&mut self, batch: &Microbatch, whose: Whose) -> Result<Rows, Error> {
         let Ready { states, session, inputs } = self.ready(batch, whose)?;
         let hidden = states.forward(session, inputs, batch)?;
         states.loss_of_states().values(session.device(), hidden, batch)

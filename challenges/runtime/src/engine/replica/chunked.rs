@@ -17,8 +17,6 @@
 //! update     weight.grad          -> the sums of gradients grow in place
 //! ```
 
-mod loss;
-
 use std::collections::BTreeMap;
 
 use compiler::rewrite::remat::RematPolicy;
@@ -28,12 +26,8 @@ use kernels::{Buffer, Device};
 use reference::graph::{Graph, Symbol, Type};
 use reference::llama::{Spec, Storage, train};
 
-use super::Error;
-use super::microbatch::{Logged, Microbatch, device_error};
-use super::replica::{Activations, Machine};
-
-pub use loss::{Causal, InChunks, Total, causal, check, of_loss};
-pub(crate) use loss::{ChunkLoss, Computed, Gradients};
+use crate::step::chunks::{ChunkLoss, Computed, InChunks};
+use crate::step::{Activations, Error, Logged, Machine, Microbatch, device_error};
 
 /// The parts of a micro-batch.
 pub(super) struct States<'a> {
@@ -251,7 +245,11 @@ impl<'a> States<'a> {
 }
 
 /// What is trained: the inputs of the graph of a micro-batch, and of the output layer where its loss is in chunks.
-pub(super) fn parameters(spec: &Spec, graph: &Graph, is_chunked: bool) -> Result<Vec<(String, Type)>, Error> {
+pub(in crate::engine) fn parameters(
+    spec: &Spec,
+    graph: &Graph,
+    is_chunked: bool,
+) -> Result<Vec<(String, Type)>, Error> {
     let mut all = train::trained_types(graph).map_err(Error::Graph)?;
     if is_chunked && spec.has_trained_head() {
         let head = train::accumulate_from_weight(spec).map_err(Error::Graph)?;
@@ -267,7 +265,11 @@ const USUAL: usize = 1024;
 
 /// Both parts of a micro-batch. What is saved is chosen for rows of a usual length: all of it grows with the tokens
 /// alike, so that other lengths would make the same choice.
-pub(super) fn halves(spec: &Spec, graph: &Graph, activations: Activations) -> Result<Halves, Error> {
+pub(in crate::engine) fn halves(
+    spec: &Spec,
+    graph: &Graph,
+    activations: Activations,
+) -> Result<Halves, Error> {
     let sizes = sizes([1, USUAL.min(spec.config.positions)]);
     let policy = match activations {
         Activations::Kept => RematPolicy::cheap(),
@@ -276,22 +278,22 @@ pub(super) fn halves(spec: &Spec, graph: &Graph, activations: Activations) -> Re
     split(graph, &sizes, &policy).map_err(Error::Graph)
 }
 
-pub(super) fn sizes([rows, length]: [usize; 2]) -> BTreeMap<Symbol, i64> {
+pub(in crate::engine) fn sizes([rows, length]: [usize; 2]) -> BTreeMap<Symbol, i64> {
     BTreeMap::from([("B".into(), rows as i64), ("T".into(), length as i64)])
 }
 
 /// The shape of a type at given sizes.
-pub(super) fn shape(ty: &Type, sizes: &BTreeMap<Symbol, i64>) -> Vec<usize> {
+pub(in crate::engine) fn shape(ty: &Type, sizes: &BTreeMap<Symbol, i64>) -> Vec<usize> {
     ty.shape.iter().map(|dim| dim.value(sizes).unwrap_or(0).max(0) as usize).collect()
 }
 
 /// The weight of the output layer, by its name.
-pub(super) fn head_name(spec: &Spec) -> &'static str {
+pub(in crate::engine) fn head_name(spec: &Spec) -> &'static str {
     if spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" }
 }
 
 /// Whether the output layer is stored in the type that the model computes in.
-pub(super) fn has_head_as_computed(spec: &Spec) -> bool {
+pub(in crate::engine) fn has_head_as_computed(spec: &Spec) -> bool {
     spec.storages.get(head_name(spec)) == Some(&Storage::Dense(spec.compute))
 }
 

@@ -226,13 +226,13 @@ impl Evaluated {
     }
 }
 
-pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
+pub(crate) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
     DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
 }
 
 /// Uploads a tensor into the memory of the one of its name, or into new memory if that has another size. Memory that
 /// stays where it is lets a card repeat a run by the graph that it has captured.
-pub(super) fn put(
+pub(crate) fn put(
     device: &dyn Device,
     all: &mut BTreeMap<String, DeviceTensor>,
     name: &str,
@@ -248,6 +248,6 @@ pub(super) fn put(
     Ok(())
 }
 
-pub(super) fn device_error(error: DeviceError) -> Error {
+pub(crate) fn device_error(error: DeviceError) -> Error {
     Error::Session(session::Error::Device(error))
 }
