@@ -648,7 +648,7 @@ fn small_runs_on_ranks_equal_one_rank() {
             metrics(&output(name))
         };
         let one = run("one", &[]);
-        let mut same = |name: &str, more: &[&str]| {
+        let same = |name: &str, more: &[&str]| {
             let several = run(name, more);
             assert_eq!(several.len(), one.len());
             for (found, expected) in several.iter().zip(&one) {

@@ -7,6 +7,7 @@ use challenges::train::chunks::{InChunks, Total, causal};
 use challenges::train::{Activations, Machine, Microbatch, Replica};
 use challenges::{graph, weights};
 use kernels::Device;
+use reference::graph::interpret::Values;
 use reference::llama::Spec;
 use reference::llama::train::Report;
 use reference::loss::IGNORED;
@@ -79,7 +80,7 @@ fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>, activatio
         Report { loss: logged.loss, grad_norm: norm }
     };
     let reports: Vec<Report> = (0..run.steps).map(one).collect();
-    check_run(tiny, &reports, &engine.state().expect("a state"));
+    check_run(tiny, &reports, &state(&engine));
     reports.iter().map(|report| report.loss).collect()
 }
 
@@ -96,4 +97,11 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
         documents: vec![1; ids.len()],
         images: None,
     }
+}
+
+/// A, B and their moments.
+fn state(engine: &Replica<'_>) -> Values<f32> {
+    let [mut state, moments] = [engine.adapter(), engine.moments()].map(|values| values.expect("a state"));
+    state.extend(moments);
+    state
 }
