@@ -9,9 +9,11 @@ use challenges::fsdp::{
     self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Semaphore, Sharding, Store,
     Team, Trace, Traffic,
 };
-use challenges::graph;
+use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
+use challenges::train::chunks::{InChunks, Total, causal};
 use challenges::train::{Machine, Microbatch};
+use challenges::{graph, loss};
 use kernels::callee::{Callee, HostCallee, Quantized};
 use kernels::comm::{Comm, CommError};
 use kernels::tile::Element;
@@ -56,6 +58,7 @@ struct How<'a> {
     pipeline: Option<&'a Pipeline<'a>>,
     room: Room,
     sharding: Sharding,
+    loss: Option<InChunks<'a>>,
     stores_apart: bool,
 }
 
@@ -105,10 +108,10 @@ impl Job<'_> {
 
     /// Every rank's outcome.
     fn run(&self, mesh: &Mesh, how: How<'_>, attempt: &dyn Fsdp) -> Vec<Result<Trained, String>> {
-        let How { pipeline, room, sharding, stores_apart } = how;
+        let How { pipeline, room, sharding, loss, stores_apart } = how;
         let store = Store::default();
         let own = || if stores_apart { Store::default() } else { store.clone() };
-        let team = |world| Team { world, mesh, pipeline, room, sharding, loss: None, store: own() };
+        let team = |world| Team { world, mesh, pipeline, room, sharding, loss, store: own() };
         let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(team(comm), attempt));
         let flat = |outcome: Result<Result<Trained, fsdp::Error>, CommError>| {
             outcome.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
@@ -651,8 +654,9 @@ fn a_program_is_compiled_once_for_all_layers_and_ranks() {
 }
 
 fn planned<'a>(job: &'a Job<'_>, mesh: &'a Mesh, how: How<'a>, store: &'a Store) -> Planned<'a> {
-    let How { pipeline, room, .. } = how;
-    Planned { pipeline, room, ..challenges::fsdp::planned_by_solutions(&job.spec, &job.recipe, mesh, store) }
+    let How { pipeline, room, loss, .. } = how;
+    let solutions = challenges::fsdp::planned_by_solutions(&job.spec, &job.recipe, mesh, store);
+    Planned { pipeline, room, loss, ..solutions }
 }
 
 /// What is planned on paper is what a rank's device counts, to the byte.
@@ -678,9 +682,14 @@ fn check_forecasts(model: &SmallLlama, meshes: &[&[(&str, usize)]]) {
         Room { kept_bytes: 5000, ..Room::default() },
         Room { host: Host::Used, activation_bytes: 1, has_shards_on_host: true, ..Room::default() },
     ];
-    for (axes, room) in meshes.iter().flat_map(|axes| rooms.map(|room| (*axes, room))) {
+    let causal = causal(&job.spec, Total::Sum).expect("a loss");
+    let chunks = [Size::Rows(5), Size::Bytes(40_000), Size::Rows(usize::MAX)];
+    let chunks = chunks.map(|size| InChunks { attempt: &loss::Solution, causal: &causal, size });
+    let whole = rooms.map(|room| How { room, ..How::default() });
+    let chunked = chunks.map(|loss| How { loss: Some(loss), ..How::default() });
+    let all = || whole.into_iter().chain(chunked);
+    for (axes, how) in meshes.iter().flat_map(|axes| all().map(|how| (*axes, how))) {
         let (mesh, store) = (Mesh::new(axes.iter().copied()).expect("a mesh"), Store::default());
-        let how = How { room, ..How::default() };
         let planned = planned(&job, &mesh, how, &store);
         let [first, counted] = [&once, &job].map(|job| job.train(axes, how));
         for stage in 0..planned.stages() {
@@ -694,7 +703,9 @@ fn check_forecasts(model: &SmallLlama, meshes: &[&[(&str, usize)]]) {
             assert_eq!(
                 found,
                 (peak_bytes, scratch_bytes, weight_bytes, traffic.gathered_bytes),
-                "{axes:?}, {room:?}"
+                "{axes:?}, {:?}, {:?}",
+                how.room,
+                how.loss.map(|loss| loss.size)
             );
         }
     }

@@ -126,7 +126,7 @@ impl Sheet<'_> {
     }
 
     fn run(&mut self, shape: [usize; 2], micro_batches: usize) -> Result<(), Error> {
-        let all = vec![(Microbatch::padding(shape, self.rank.spec()), [0; 2]); micro_batches];
+        let all = vec![(Microbatch::counted(shape, self.rank.spec()), [0; 2]); micro_batches];
         self.steps += 1;
         self.rank.accumulate(&all, 1)?;
         self.rank.update(self.steps, 0.0)?;

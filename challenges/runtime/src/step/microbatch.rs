@@ -68,6 +68,14 @@ impl Microbatch {
         }
     }
 
+    /// A micro-batch in which every token counts but the first of each row, as many as there can be.
+    pub(crate) fn counted(shape: [usize; 2], spec: &Spec) -> Self {
+        let [rows, length] = shape;
+        let label = |token: usize| if token == 0 { IGNORED } else { 0 };
+        let labels = (0..rows).flat_map(|_| (0..length).map(label)).collect();
+        Self { labels, documents: vec![1; rows * length], ..Self::padding(shape, spec) }
+    }
+
     /// Returns the same rows with padding up to a larger shape.
     #[must_use]
     pub(crate) fn padded(&self, [rows, length]: [usize; 2]) -> Self {

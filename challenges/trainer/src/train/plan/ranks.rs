@@ -29,8 +29,10 @@ pub(super) fn plan(
     let pipeline = config.pipeline_parallel_schedule.pipeline();
     let (recipe, room) = (config.recipe(), config.room());
     let pipeline = Some(&pipeline);
+    let loss = config.loss(spec, None)?;
+    let loss = config.in_chunks(loss.as_ref());
     let planned =
-        Planned { pipeline, room, ..challenges::fsdp::planned_by_solutions(spec, &recipe, mesh, &store) };
+        Planned { pipeline, room, loss, ..challenges::fsdp::planned_by_solutions(spec, &recipe, mesh, &store) };
     let ask = |stage| {
         planned.on_paper(stage, |sheet| {
             Ok((sheet.step(step.shape, step.micro_batches)?, sheet.bubble(lane(mesh, step))?))
