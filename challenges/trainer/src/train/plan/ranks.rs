@@ -31,8 +31,12 @@ pub(super) fn plan(
     let pipeline = Some(&pipeline);
     let loss = config.loss(spec, None)?;
     let loss = config.in_chunks(loss.as_ref());
-    let planned =
-        Planned { pipeline, room, loss, ..challenges::fsdp::planned_by_solutions(spec, &recipe, mesh, &store) };
+    let planned = Planned {
+        pipeline,
+        room,
+        loss,
+        ..challenges::fsdp::planned_by_solutions(spec, &recipe, mesh, &store)
+    };
     let ask = |stage| {
         planned.on_paper(stage, |sheet| {
             Ok((sheet.step(step.shape, step.micro_batches)?, sheet.bubble(lane(mesh, step))?))
