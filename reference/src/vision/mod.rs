@@ -20,8 +20,8 @@ mod tower;
 
 pub use collate::{Batch, Placeholders, Positions, Row, Sample, Side};
 pub use error::Error;
-pub use model::{FeatureError, Tower, Vision};
+pub use model::{FeatureError, Vision};
 pub use patches::{Cut, Grid, Normalization};
 pub use resample::{COLOURS, Image};
 pub use size::{LARGEST_AREA, LARGEST_RATIO, LONGEST_EDGE, Rule, Size};
-pub use tower::{Clip, Qwen, erf, gelu};
+pub use tower::{Clip, Qwen, Tower, erf, gelu};

@@ -8,21 +8,12 @@
 use std::collections::BTreeMap;
 
 use super::patches::{COLOURS, Cut, Grid, Normalization};
-use super::tower::{Clip, Qwen, Writer};
+use super::tower::{Clip, Qwen, Tower, Writer};
 use super::{Placeholders, Rule, processor};
 use crate::checkpoint::Checkpoint;
 use crate::graph::interpret::Values;
 use crate::graph::{self, Array, Builder, Dtype, Graph, Real, interpret};
 use crate::llama::{self, Error, Fields, StoredInput, dense, hub};
-
-/// A tower and its projector.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Tower {
-    /// Qwen2-VL's.
-    Qwen(Qwen),
-    /// CLIP's, with LLaVA's projector.
-    Clip(Clip),
-}
 
 /// What a checkpoint has beside its language model.
 #[derive(Debug)]
@@ -41,26 +32,6 @@ pub struct Vision {
 
 /// No tower comes near: what is larger is a damaged file.
 const LARGEST: usize = 1 << 20;
-
-impl Tower {
-    /// Every weight that is read, with its dimensions.
-    pub fn weights(&self) -> Vec<(String, Vec<usize>)> {
-        match self {
-            Tower::Qwen(tower) => tower.weights(),
-            Tower::Clip(tower) => tower.weights(),
-        }
-    }
-
-    /// Floats of an image's pixels.
-    fn pixels(&self, grid: Grid) -> usize {
-        match self {
-            Tower::Qwen(Qwen { cut: Cut { patch, frames, .. }, .. }) => {
-                grid.patches().saturating_mul(COLOURS * frames * patch * patch)
-            }
-            Tower::Clip(tower) => COLOURS * tower.edge * tower.edge,
-        }
-    }
-}
 
 impl Vision {
     /// Opens a folder with a `config.json` and safetensors files, or a repository in the local cache

@@ -16,9 +16,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Rule;
-use super::model::Tower;
 use super::patches::{COLOURS, Normalization};
-use super::tower::{Clip, Qwen};
+use super::tower::{Clip, Qwen, Tower};
 use crate::llama::{Error, Fields};
 
 /// The fields of both towers' processors that are read or checked below.

@@ -172,9 +172,10 @@ fn dpo_is_the_librarys_number_for_number() {
         let fits = |log: &[Value]| {
             (first - log[0]["logps/chosen"].as_f64().expect("a number")).abs() < 1e-5 * first.abs()
         };
-        for settings in
-            on_devices().into_iter().flat_map(|device| [vec![device], vec![device, "loss_chunk_bytes=60000"]])
-        {
+        let chunks = "loss_chunk_bytes=60000";
+        let alone = on_devices().into_iter().map(|device| vec![device]);
+        let ranks = ["ranks=2", "ranks=3", "mesh=tp=2", "mesh=pp=2"].map(|mesh| vec![mesh]);
+        for settings in alone.chain(ranks).flat_map(|own| [own.clone(), [own, vec![chunks]].concat()]) {
             let folder = TempDir::new().expect("a folder");
             let output = folder.path().join("out");
             let config = golden.config("dpo", args, &golden.path("data.jsonl"), &output);
@@ -212,7 +213,7 @@ fn every_objective_is_the_librarys_number_for_number() {
             "simpo" => written(folder.path(), "data.jsonl", lines_of(&kept, "orpo")),
             other => written(folder.path(), "data.jsonl", lines_of(&kept, other)),
         };
-        for device in on_devices() {
+        for device in on_devices().into_iter().chain(["ranks=2", "ranks=3"]) {
             let output = folder.path().join(device);
             let config = golden.config(objective, &run["config"], &data, &output);
             ran(&train(folder.path(), &config, &[device]), name);

@@ -77,7 +77,7 @@ fn runs_of_a_classifier_are_those_of_transformers() {
     let (example, kept) = (example(), serde_json::from_str::<Value>(KEPT).expect("JSON"));
     let given = kept["settings"].as_object().expect("settings");
     let given: Vec<String> = given.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    for device in on_devices() {
+    for device in on_devices().into_iter().chain(["ranks=2", "ranks=3"]) {
         for (problem, runs) in kept["runs"].as_object().expect("runs") {
             let settings = [
                 given.clone(),

@@ -164,6 +164,7 @@ fn runs_with_a_chunked_loss_are_the_librarys() {
 fn runs_on_ranks_are_the_librarys() {
     for setting in ["ranks=2", "ranks=3", "mesh=pp=2, tp=2"] {
         runs_are_the_librarys(&[setting]);
+        runs_are_the_librarys(&[setting, "loss_chunk_bytes=100000"]);
     }
 }
 

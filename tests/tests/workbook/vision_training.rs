@@ -143,8 +143,11 @@ fn apart(key: &str, want: &[Value], got: &[Value]) -> f64 {
 #[test]
 fn a_run_with_images_is_that_of_transformers() {
     let Some(setting) = Setting::find() else { return };
-    for device in on_devices() {
-        let own = setting.metrics(&setting.path(&format!("out-{device}")), &[device]);
+    let losses: [&[&str]; 2] = [&[], &["loss_chunk_bytes=60000"]];
+    let devices = on_devices().into_iter().chain(["ranks=2", "ranks=3"]);
+    for (device, more) in devices.flat_map(|device| losses.map(|loss| (device, loss))) {
+        let output = setting.path(&format!("out-{device}-{}", more.len()));
+        let own = setting.metrics(&output, &[&[device], more].concat());
         let [wide, narrow] =
             ["f64", "f32"].map(|dtype| setting.kept["runs"][dtype].as_array().expect("a log"));
         for (key, floor) in [("loss", 5e-6), ("grad_norm", 5e-5)] {

@@ -9,6 +9,7 @@
 //! A file is complete or not there, and of two both or none. One that exists stays, but for `--overwrite`.
 
 mod adapter;
+mod fault;
 mod source;
 
 use std::fs::File;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use adapter::Pairs;
 use challenges::issues::gguf::{Architecture, Model, Solution, Source, TextModel, Written, write};
 use clap::Args;
+use fault::Fault;
 use reference::atomic_write;
 use reference::checkpoint::gguf::{TensorType, Value};
 use reference::llama::{Llama, hub};
@@ -198,30 +200,6 @@ fn is_free(path: &Path, overwrite: bool) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{}: {reason}", path.display())));
     }
     atomic_write::target(path).map(drop).map_err(|error| Failure::fault(path, error))
-}
-
-/// What keeps a file from being written.
-enum Fault {
-    Io(std::io::Error),
-    Export(challenges::issues::gguf::Error),
-    /// Of another file.
-    Other(Failure),
-}
-
-impl From<std::io::Error> for Fault {
-    fn from(error: std::io::Error) -> Self {
-        Fault::Io(error)
-    }
-}
-
-impl Fault {
-    fn at(self, path: &Path) -> Failure {
-        match self {
-            Fault::Io(error) => Failure::fault(path, error),
-            Fault::Export(error) => Failure::Usage(format!("{}: {error}", path.display())),
-            Fault::Other(failure) => failure,
-        }
-    }
 }
 
 /// A file of a model.

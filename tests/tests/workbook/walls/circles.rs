@@ -83,9 +83,6 @@ const OPEN: &[(&str, &[&str])] = &[
     ("reference", &["nf4::check", "nf4::parts"]),
     ("reference", &["schedule::error", "schedule::grid", "schedule::workload"]),
     ("reference", &["vision::error", "vision::patches", "vision::resample", "vision::size"]),
-    ("reference", &["vision::model", "vision::processor"]),
-    ("runtime", &["engine::chunked", "engine::replica"]),
-    ("trainer", &["train::objective::given", "train::objective::metrics"]),
 ];
 
 /// Natural circles of folders, or of files at the top: a buffer holds a GPU's allocation, and a device knows both.

@@ -10,7 +10,7 @@ use reference::checkpoint::gguf::{Content, TensorType, Value, Writer};
 use reference::lora::{self, Adapter};
 
 use super::super::range;
-use super::Fault;
+use super::fault::Fault;
 use crate::output::Failure;
 
 /// The pairs of an adapter, checked: W + alpha / r B A is what a reader computes.

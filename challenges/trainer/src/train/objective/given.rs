@@ -17,7 +17,6 @@ use super::super::dataset::{Dataset, Judgement};
 use super::super::layout::side_by_side;
 use super::super::row::Row;
 use super::examples::prompt_of;
-use super::metrics::{self, Metrics};
 use super::{Goal, Grpo, GrpoKind};
 use crate::output::Failure;
 
@@ -73,12 +72,6 @@ impl<'d> Part<'d> {
     /// The tokens that have a loss.
     pub fn counted(&self) -> usize {
         self.rows.iter().map(|row| row.counted()).sum()
-    }
-
-    /// The metrics of the micro-batch, from what was computed of it.
-    pub(super) fn measure(&self, goal: &Goal, count: usize, ready: &Ready, rows: &Rows) -> Metrics {
-        let slots = Slots { shape: ready.batch.shape, count };
-        metrics::of(goal, self, &slots, rows, &ready.given, &ready.reference)
     }
 
     /// The rows with the labels that their loss reads: of ORPO's chosen texts the prompt's, too.

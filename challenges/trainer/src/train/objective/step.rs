@@ -15,7 +15,8 @@ use serde_json::{Map, Value as Json};
 use super::super::config::{Config, RewardScale};
 use super::super::dataset::Dataset;
 use super::super::peers::Peers;
-use super::given::{OfStep, Ready, prepare};
+use super::given::{OfStep, Ready, Slots, prepare};
+use super::metrics;
 use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;
 
@@ -46,7 +47,9 @@ impl Exchanged {
     ) {
         let all = parts.iter().zip(ready).zip(scored).map(|((part, ready), scored)| {
             let (ready, scored) = (ready.as_ref()?, scored.as_ref()?);
-            Some((scored.loss * share, part.measure(goal, step.slots, ready, &scored.rows)))
+            let slots = Slots { shape: ready.batch.shape, count: step.slots };
+            let measured = metrics::of(goal, part, &slots, &scored.rows, &ready.given, &ready.reference);
+            Some((scored.loss * share, measured))
         });
         self.0.extend(all);
     }
