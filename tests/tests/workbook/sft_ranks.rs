@@ -95,7 +95,7 @@ fn chunked_losses_on_ranks_equal_one_rank() {
         (&["packing=true", "max_length=64"], &["ranks=2", "ranks=3", "mesh=tp=2"]),
         (&["lora_modules_to_save=[\"lm_head\"]"], &["ranks=2", "ranks=4", "mesh=tp=2"]),
         (&["lora_modules_to_save=[\"embed_tokens\", \"lm_head\"]"], &["ranks=2", "mesh=pp=2"]),
-        (&["trainable_token_indices=[3, 97, 98]"], &["ranks=2", "mesh=pp=2,fsdp=2"]),
+        (&["trainable_token_indices=[3, 97, 98]"], &["ranks=2", "mesh=tp=2"]),
         (&["lora_dropout=0.3", "per_device_train_batch_size=7", "max_steps=5"], &["ranks=2"]),
     ];
     for (number, (shape, meshes)) in shapes.into_iter().enumerate() {
@@ -287,7 +287,7 @@ fn steps_that_overflow_are_left_out_on_all_ranks() {
 fn what_ranks_cannot_do_is_named() {
     let example = Example::new(TRAINER);
     let output = example.path("out");
-    let table: [(&[&str], &str); 10] = [
+    let table: [(&[&str], &str); 11] = [
         (&["ranks=0"], "ranks: expected a whole number above 0, found 0"),
         (&["ranks=4096"], "ranks: expected at most 1024, threads of one process, found 4096"),
         (&["ranks=3", "mesh=fsdp=2,tp=2"], "ranks: expected the 4 of mesh = \"fsdp=2,tp=2\", found 3"),
@@ -299,6 +299,10 @@ fn what_ranks_cannot_do_is_named() {
         (
             &["mesh=tp=2", "lora_dropout=0.0", "load_in_4bit=true"],
             "on each of 2 ranks to be a multiple of 64, found 32",
+        ),
+        (
+            &["mesh=pp=2", "trainable_token_indices=[3, 97, 98]"],
+            "expected a trained parameter that one stage of pp reads, found one that two read",
         ),
         (&["mesh=pp=3"], "expected at least a layer for each of 3 stages, found 2 layers"),
     ];

@@ -174,7 +174,11 @@ impl fmt::Display for Error {
                 write!(f, "expected a schedule `{expected}`, found `{found}`")
             }
             Self::TwoStages { name } => {
-                write!(f, "`{name}`: expected a trained parameter that one stage reads, found one of two")
+                write!(
+                    f,
+                    "`{name}`: expected a trained parameter that one stage of pp reads, found one that two read, \
+                     whose gradients are not added up"
+                )
             }
             Self::Axis { found } => {
                 write!(f, "expected a mesh of the axes \"fsdp\", \"tp\" and \"pp\", found {found:?}")

@@ -210,6 +210,15 @@ impl<'a> Rank<'a> {
         let pieces = programs::pieces(attempt, &layout)?;
         let own: Vec<usize> = own_pieces(stages, place.at.stage, &spec).into_iter().flatten().collect();
         let is_own = |name: &str| own.iter().any(|number| pieces[*number].reads(name));
+        for (name, _) in layout.trained() {
+            let reads = |rank: &usize| {
+                let own = own_pieces(stages, *rank, &spec);
+                own.into_iter().flatten().any(|number| pieces[number].reads(&name))
+            };
+            if (0..stages.ranks()).filter(reads).count() > 1 {
+                return Err(Error::TwoStages { name });
+            }
+        }
         let trained: Vec<(String, Type)> =
             layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
         let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;

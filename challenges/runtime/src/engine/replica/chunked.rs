@@ -270,7 +270,10 @@ pub(in crate::engine) fn halves(
     graph: &Graph,
     activations: Activations,
 ) -> Result<Halves, Error> {
-    let sizes = sizes([1, USUAL.min(spec.config.positions)]);
+    let mut sizes = sizes([1, USUAL.min(spec.config.positions)]);
+    for symbol in graph.known().keys() {
+        sizes.entry(symbol.clone()).or_insert(1); // rows of image features, which no part saves
+    }
     let policy = match activations {
         Activations::Kept => RematPolicy::cheap(),
         Activations::Recomputed => RematPolicy::every_layer(graph),
