@@ -125,21 +125,24 @@ pub fn accumulate_from_states(spec: &Spec) -> Result<Graph, Error> {
 ///
 /// Fails where nothing of it is trained.
 pub fn accumulate_from_weight(spec: &Spec) -> Result<Graph, Error> {
-    let (graph, parameters, gradients) = from_weight(spec)?;
-    add_up(graph, &parameters, gradients)
+    let (graph, gradients) = from_weight(spec)?;
+    let ids = gradients.iter().map(|(_, id)| *id).collect();
+    add_up(graph, &gradients, ids)
 }
 
 /// [`accumulate_from_weight`] for one micro-batch: each [`gradient`] is an output, and nothing is added up.
 ///
 /// Fails where nothing of the output layer is trained.
 pub fn gradients_from_weight(spec: &Spec) -> Result<Graph, Error> {
-    let (mut graph, parameters, gradients) = from_weight(spec)?;
-    parameters.iter().zip(gradients).for_each(|((name, _), id)| graph.output(gradient(name), id));
+    let (mut graph, gradients) = from_weight(spec)?;
+    for (name, id) in gradients {
+        graph.output(gradient(&name), id);
+    }
     Ok(graph)
 }
 
-/// The trained inputs of the output layer, and the node of each one's gradient.
-fn from_weight(spec: &Spec) -> Result<(Graph, Vec<(String, Id)>, Vec<Id>), Error> {
+/// The trained inputs of the output layer, each with the node of its gradient.
+fn from_weight(spec: &Spec) -> Result<(Graph, Vec<(String, Id)>), Error> {
     let graph = spec.wide_output_layer()?;
     let parameters = trained(&graph)?;
     let weight = graph.outputs()[0].1;
@@ -150,7 +153,8 @@ fn from_weight(spec: &Spec) -> Result<(Graph, Vec<(String, Id)>, Vec<Id>), Error
     let mut graph = builder.finish()?;
     let gradients = grad::pull_back(&mut graph, weight, upstream, &ids)?;
     graph.clear_outputs();
-    Ok((graph, parameters, gradients))
+    let names = parameters.into_iter().map(|(name, _)| name);
+    Ok((graph, names.zip(gradients).collect()))
 }
 
 /// The gradients of [`Spec::head_states`] for one micro-batch: from `x` and the gradient of `hidden`, `hidden.grad` of

@@ -65,7 +65,7 @@ pub enum Error {
     /// On one rank.
     Step(StepError),
     /// On one of several, by its number.
-    Rank(usize, shard::Error),
+    Rank(usize, Box<shard::Error>),
 }
 
 /// A micro-batch, and the seed of the masks of its dropout.
@@ -112,7 +112,7 @@ impl<'a> Engine<'a> {
     ) -> Result<Self, Error> {
         let number = team.world.rank();
         let rank = Rank::new(on, team, attempt, model, spec, recipe, state);
-        let rank = rank.map_err(|error| Error::Rank(number, error))?;
+        let rank = rank.map_err(of(number))?;
         Ok(Self { plan: StepPlan::Pieces(Box::new(rank), number) })
     }
 
@@ -336,7 +336,12 @@ fn each(
 
 /// An error of a rank by its number.
 fn of(number: usize) -> impl Fn(shard::Error) -> Error {
-    move |error| Error::Rank(number, error)
+    move |error| Error::Rank(number, Box::new(error))
+}
+
+/// Whether an error may be of one rank alone, and does not name it.
+fn is_own(error: &shard::Error) -> bool {
+    matches!(error, shard::Error::Device { .. } | shard::Error::Train(_) | shard::Error::Model(_))
 }
 
 impl From<StepError> for Error {
@@ -350,10 +355,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Step(error) => error.fmt(f),
-            Self::Rank(
-                number,
-                error @ (shard::Error::Device { .. } | shard::Error::Train(_) | shard::Error::Model(_)),
-            ) => write!(f, "rank {number}: {error}"),
+            Self::Rank(number, error) if is_own(error) => write!(f, "rank {number}: {error}"),
             Self::Rank(_, error) => error.fmt(f),
         }
     }
@@ -363,7 +365,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Step(error) => Some(error),
-            Self::Rank(_, error) => Some(error),
+            Self::Rank(_, error) => Some(&**error),
         }
     }
 }

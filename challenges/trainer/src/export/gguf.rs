@@ -80,7 +80,9 @@ fn exported(export: &Export) -> Result<u8, Failure> {
     let job = Job::check(export)?;
     let (said, warnings) = job.write()?;
     print(&said);
-    warnings.iter().for_each(|warning| warn(warning));
+    for warning in warnings {
+        warn(warning);
+    }
     Ok(0)
 }
 
@@ -98,7 +100,7 @@ enum What {
     /// The adapter alone.
     Adapter(Pairs),
     /// The model, with its tokenizer; and the tower of images, if it has one, in a file of its own.
-    Model { vocabulary: vocabulary::Keys, seeing: Option<(PathBuf, Seeing)> },
+    Model { vocabulary: vocabulary::Keys, seeing: Option<Box<(PathBuf, Seeing)>> },
 }
 
 impl<'e> Job<'e> {
@@ -128,7 +130,9 @@ impl<'e> Job<'e> {
             return Ok(Self { into, model, adapter, text, what });
         }
         let seeing = match (&model.config.images, &flags.projector) {
-            (Some(_), _) => Some((projector_path(export)?, Seeing::open(&folder, &text.name, stored)?)),
+            (Some(_), _) => {
+                Some(Box::new((projector_path(export)?, Seeing::open(&folder, &text.name, stored)?)))
+            }
             (None, None) => None,
             (None, Some(_)) => {
                 let reason = "--projector: expected a model that reads images, found one of texts alone";
@@ -156,7 +160,7 @@ impl<'e> Job<'e> {
             source: &source,
             keys: &vocabulary.keys,
         };
-        let projector = seeing.as_ref().map(|(path, Seeing { projector, tensors })| Output {
+        let projector = seeing.as_deref().map(|(path, Seeing { projector, tensors })| Output {
             path,
             model: Model::Projector(projector),
             source: tensors,

@@ -169,7 +169,7 @@ pub fn from_text(text: &str, prompts: &Dataset, chosen: &[usize]) -> Option<Data
         let (reward, is_truncated, ids): (u64, bool, Vec<i32>) = serde_json::from_str(lines.next()?).ok()?;
         drawn.rows.push(completed(prompt, &ids));
         let reward = f64::from_bits(reward);
-        drawn.judged.push(Judgement { is_truncated, reward, ..Judgement::default() });
+        drawn.judged.push(Judgement { reward, is_truncated, ..Judgement::default() });
     }
     Some(drawn)
 }
