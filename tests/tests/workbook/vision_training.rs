@@ -530,7 +530,7 @@ fn equal_on_ranks(setting: &Setting, name: &str, settings: &[&str]) {
 }
 
 #[test]
-fn images_on_ranks_and_in_chunks_equal_one_rank() {
+fn images_on_ranks_equal_one_rank() {
     if let Some(setting) = Setting::find() {
         equal_on_ranks(&setting, "qwen", &[]);
         equal_on_ranks(&setting, "head", &["lora_modules_to_save=[\"lm_head\"]"]);

@@ -6,7 +6,7 @@
 //! ```text
 //! Whole      a micro-batch is a graph, with all of its logits
 //! Chunked    a micro-batch is a graph up to the hidden states, and back; its loss is computed a chunk at a time
-//! Pieces     the embedding, each layer and the head are graphs of their own, which ranks share as their mesh says
+//! Pieces     the embedding, each layer and the head are separate graphs, which ranks share as their mesh says
 //! ```
 //!
 //! Weights, adapter and the optimiser's state are uploaded once and stay on the device; what a step updates, it updates
@@ -51,7 +51,7 @@ pub struct Engine<'a> {
     plan: StepPlan<'a>,
 }
 
-/// What a step is made of.
+/// The graphs that a step is made of.
 enum StepPlan<'a> {
     /// One graph, or a graph that is cut at the head.
     Replica(Box<Replica<'a>>),
@@ -245,7 +245,7 @@ impl<'a> Engine<'a> {
                 Err(error) => return format!("where it comes from could not be found: {error}"),
             }
         }
-        "each micro-batch by itself is finite: their sum is not".into()
+        "each micro-batch is finite, but their sum is not".into()
     }
 }
 

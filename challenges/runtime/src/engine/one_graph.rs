@@ -17,7 +17,7 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// One whose step is a graph, its loss among it. `start` is everything that does not change with the batch.
+    /// A model whose step is one graph, with its loss. `start` has all inputs that do not change with the batch.
     ///
     /// # Errors
     /// If the graph cannot be loaded, or the device lacks the memory.

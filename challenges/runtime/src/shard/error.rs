@@ -93,7 +93,7 @@ pub enum Error {
     Group {
         /// The micro-batches.
         found: usize,
-        /// How many there may be.
+        /// The largest number.
         most: usize,
     },
     /// A graph does not compile or run.

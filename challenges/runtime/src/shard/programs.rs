@@ -82,7 +82,7 @@ pub struct Graphs {
     pub evaluation: Graph,
     /// The piece with its gradients; the same as `forward` where nothing needs one.
     pub training: Graph,
-    /// What runs in place of the [`Piece::Head`]'s graphs where the loss is computed in chunks; `None` of other pieces.
+    /// The graphs of the [`Piece::Head`] around a loss that is computed in chunks; `None` for other pieces.
     pub chunked: Option<ChunkedHead>,
 }
 

@@ -75,7 +75,7 @@ impl Task {
     }
 }
 
-/// What the output layer is given.
+/// The states that the output layer reads.
 pub const HIDDEN: &str = "hidden";
 /// The weight of the output layer.
 pub const WEIGHT: &str = "weight";

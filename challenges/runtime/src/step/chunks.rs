@@ -21,7 +21,7 @@ use crate::loss::{Chunked, Loss, Problem, Trains};
 pub struct InChunks<'a> {
     /// The steps of challenge E.
     pub attempt: &'a dyn Chunked,
-    /// What they compute.
+    /// The loss that they compute.
     pub causal: &'a Causal,
     /// How large chunks are.
     pub size: Size,
@@ -33,7 +33,7 @@ pub struct Causal {
     total: Total,
 }
 
-/// What the losses of a micro-batch's tokens become, before they are a part of their step's loss. Either way that is
+/// The reduction of the losses of a micro-batch's tokens, before it is added to the step's loss. Either way that is
 /// the sum over all tokens of the step divided by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Total {
@@ -97,7 +97,7 @@ impl Total {
         }
     }
 
-    /// What a micro-batch in which so many tokens count has of the loss of a step of so many items.
+    /// The share of a micro-batch with `counted` tokens in the loss of a step of `items` tokens.
     fn share(self, counted: usize, items: u64) -> f64 {
         match self {
             Self::Sum => 1.0 / items as f64,
@@ -139,7 +139,7 @@ const WEIGHT: &str = "weight";
 
 /// The result of a micro-batch.
 pub(crate) struct Computed {
-    /// What is logged of it.
+    /// The numbers that are logged of it.
     pub logged: Logged,
     /// Its gradients.
     pub gradients: Gradients,
@@ -221,7 +221,7 @@ impl<'a> ChunkLoss<'a> {
         Ok(Computed { logged, gradients })
     }
 
-    /// The values of each row of a micro-batch by itself.
+    /// The values of each row of a micro-batch.
     pub fn values(
         &mut self,
         device: &dyn Device,

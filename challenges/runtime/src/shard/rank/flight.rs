@@ -33,7 +33,7 @@ pub(super) struct Flight {
     pub y_grads: BTreeMap<usize, DeviceTensor>,
     /// What lies on the host of each piece: its x, what is kept of it.
     pub on_host: BTreeMap<usize, Vec<HostTensor>>,
-    /// What the head computes, where the loss is in chunks.
+    /// The work of the head, where the loss is in chunks.
     pub loss: HeadLoss,
     /// The result, on the ranks that compute the loss.
     pub result: Evaluated,
@@ -41,11 +41,11 @@ pub(super) struct Flight {
     pub scored: Option<Scored>,
 }
 
-/// What the head computes of a micro-batch, from its hidden states.
+/// The work of the head on a micro-batch, from its hidden states.
 pub(super) enum HeadLoss {
-    /// The likelihood of its tokens, of so many in the whole step.
+    /// The likelihood of its tokens; the number is that of the tokens of the whole step.
     Tokens(u64),
-    /// The values of each row by itself; no loss.
+    /// The values of each row; no loss.
     Values,
     /// The loss of an objective, from its inputs, and what its gradients are multiplied by.
     Objective(Values<f32>, f64),

@@ -42,7 +42,7 @@ pub(super) struct Work<'a> {
     pub trace: Trace,
     /// The loss, if it is computed in chunks.
     pub loss: Option<ChunkLoss<'a>>,
-    /// What the gradient of a chunked loss is multiplied by.
+    /// The factor of the gradient of a chunked loss.
     pub factor: f64,
     /// What stays of each layer between forward and backward; the x alone, if nothing is said.
     pub activations: BTreeMap<usize, Activations>,
