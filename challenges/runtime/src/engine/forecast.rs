@@ -27,18 +27,18 @@ mod evaluate;
 pub struct Forecast {
     /// The weights, as they are stored.
     pub weights: usize,
-    /// What is trained: A, B, their gradients and their moments.
+    /// The trained parameters: A, B, their gradients and their moments.
     pub trained: usize,
     /// The rotary tables and the batch.
     pub inputs: usize,
     /// Everything between, in one arena.
     pub arena: usize,
-    /// What a chunked loss keeps of the forward part for the backward part.
+    /// The tensors that a chunked loss keeps of the forward pass for the backward pass.
     pub saved: usize,
-    /// What a chunked loss takes: the hidden states, a chunk of the logits, and the weight of the output layer, where
-    /// that is not counted with the weights.
+    /// The memory of a chunked loss: the hidden states, a chunk of the logits, and the weight of the output layer,
+    /// where that is not counted with the weights.
     pub loss: usize,
-    /// What the device needs for its executables.
+    /// The device's scratch memory for its executables.
     pub scratch: usize,
 }
 

@@ -40,7 +40,7 @@ pub struct Replica<'a> {
     evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
     updates: Updates,
-    /// What is trained: names and types.
+    /// The trained parameters: names and types.
     pub parameters: Vec<(String, Type)>,
     tables: BTreeMap<String, DeviceTensor>,    // of the last length
     batch: BTreeMap<String, DeviceTensor>,     // what changes from micro-batch to micro-batch
@@ -130,7 +130,7 @@ impl<'a> Replica<'a> {
         self.spec.config.positions
     }
 
-    /// What the loss is multiplied by, if the model computes in f16.
+    /// The factor of the loss, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
         self.updates.scale
     }
@@ -188,7 +188,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// What gradients are multiplied by.
+    /// The factor that gradients are multiplied by.
     fn factor(&self) -> f64 {
         self.updates.factor()
     }
@@ -238,7 +238,7 @@ impl<'a> Replica<'a> {
         all.map(|(name, ty)| Ok((name.clone(), self.download(&name, &ty)?))).collect()
     }
 
-    /// What compilations and what runs took so far, those of chunks among them.
+    /// The time that compilations and that runs took so far, with those of chunks.
     pub fn spent(&mut self) -> [Duration; 2] {
         let of = |counters: &Counters| [counters.compiling, counters.running];
         let [compiling, running] = of(self.session.counters());
@@ -249,7 +249,7 @@ impl<'a> Replica<'a> {
         [compiling + more_compiling, running + more_running]
     }
 
-    /// What the session has done so far.
+    /// The counters of the session.
     pub fn counters(&self) -> &Counters {
         self.session.counters()
     }

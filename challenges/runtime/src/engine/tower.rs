@@ -33,7 +33,7 @@ impl<'a> Tower<'a> {
         Ok(Self { vision, session, program })
     }
 
-    /// What the language model takes of images, (N, H), row-major: a row for each of their tokens.
+    /// The features of images for the language model, (N, H), row-major: a row for each of their tokens.
     ///
     /// # Errors
     /// What the session says.

@@ -16,7 +16,7 @@ pub const PP: &str = "pp";
 pub struct Gradient {
     /// The shard, f32 ([`Shards::len`]).
     pub shard: Tensor,
-    /// How many ranks have this shard.
+    /// The number of ranks that have this shard.
     pub copies: usize,
 }
 
@@ -77,7 +77,7 @@ pub trait Fsdp: Sync {
 }
 // ANCHOR_END: fsdp-trait
 
-/// What is cut into shards.
+/// The tensors that are cut into shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharding {
     /// Each parameter by itself, as in FSDP 2.
@@ -90,17 +90,17 @@ pub enum Sharding {
 /// Bytes of a layer's activations for a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerBytes {
-    /// What it is given: enough to compute everything again.
+    /// The bytes of its input, from which the rest can be computed again.
     pub x: usize,
-    /// What its backward reads beside x.
+    /// The bytes that its backward pass reads in addition to x.
     pub kept: usize,
 }
 
-/// What stays of a layer between forward and backward.
+/// The tensors that stay of a layer between forward and backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activations {
-    /// What its backward reads; else its x alone, from which the rest is computed again. Of a layer on the host it goes
-    /// there, too.
+    /// Whether everything stays that its backward pass reads; else its x alone stays, from which the rest is computed
+    /// again. The kept tensors of a layer on the host are there, too.
     pub is_kept: bool,
     /// In the memory of the host; else in that of the device.
     pub is_on_host: bool,

@@ -19,12 +19,12 @@ pub enum Error {
     Uneven(fsdp::Uneven),
     /// Dropout among ranks that share a layer: its masks would not be those of one rank.
     Dropout {
-        /// How many share it.
+        /// The number of ranks that share it.
         ranks: usize,
     },
     /// Flat rows of a model that is not sharded as its file stores it.
     Flat {
-        /// What there is.
+        /// The sharding that was found.
         found: &'static str,
     },
     /// A pipeline has fewer layers than stages.
@@ -45,9 +45,9 @@ pub enum Error {
     Schedule(Box<schedule::Error>),
     /// A schedule is one of another pipeline or step.
     Pipeline {
-        /// What it is of.
+        /// The shape of the schedule.
         found: String,
-        /// What is run.
+        /// The shape of the step.
         expected: String,
     },
     /// A trained parameter is read by two stages.
@@ -67,15 +67,15 @@ pub enum Error {
     },
     /// There is no such graph.
     Graph(graph::Error),
-    /// What an attempt wrote is not what a step asks for.
+    /// An attempt's graph does not fit its step.
     Step {
         /// The step.
         step: &'static str,
         /// The tensor that it is about.
         name: String,
-        /// What it wrote.
+        /// The type that it has.
         found: String,
-        /// What it has to write.
+        /// The type that it must have.
         expected: String,
     },
     /// The checkpoint.
@@ -86,7 +86,7 @@ pub enum Error {
     Device {
         /// The name of the graph's input.
         input: String,
-        /// What the device says.
+        /// The error of the device.
         source: DeviceError,
     },
     /// More micro-batches than ranks compute at the same time, or none.

@@ -10,7 +10,7 @@
 //! a row has one type. FSDP 1 has a single row for everything that a module trains and does not train, which is why
 //! integers break it: a row that has gradients is of floating-point numbers, so codes of 4 bits have to pass as such.
 //!
-//! What is trained keeps shards of its own here, as in FSDP 2.
+//! Trained parameters keep separate shards, as in FSDP 2.
 //!
 //! Source: Zhao et al., "`PyTorch` FSDP" (2023), section 4.2, `FlatParameter`.
 
@@ -24,11 +24,11 @@ use reference::llama::{Piece, Storage};
 /// Everything frozen of one type that a piece reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Whose.
+    /// The piece that reads it.
     pub piece: Piece,
     /// The row, as if it were a parameter: all of its elements.
     pub parameter: Parameter,
-    /// Its parts, by their names in the model, and which elements each is.
+    /// The parts, by their names in the model, each with its range of elements.
     pub members: Vec<(String, Range<usize>)>,
 }
 

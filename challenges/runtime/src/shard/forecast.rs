@@ -1,4 +1,4 @@
-//! What a run on ranks takes of each of them, before anything runs.
+//! The bytes that a run on ranks takes of each rank, before anything runs.
 //!
 //! A rank is made and does a step on a [device on paper](kernels::paper): what it allocates and what it sends is
 //! counted as it would happen, whatever the mesh, the schedule and the steps of the attempt make of it. Weights are not
@@ -22,9 +22,9 @@ use compiler::Compile;
 /// A run on ranks that is planned.
 #[derive(Clone, Copy)]
 pub struct Planned<'a> {
-    /// Who compiles.
+    /// The compiler.
     pub passes: &'a dyn Compile,
-    /// What dequantisations would call.
+    /// The dequantiser that plans call.
     pub dequantizer: &'a dyn Callee,
     /// The steps of challenge B.
     pub attempt: &'a dyn Fsdp,
@@ -34,19 +34,19 @@ pub struct Planned<'a> {
     pub recipe: &'a Recipe,
     /// How ranks lie.
     pub mesh: &'a Mesh,
-    /// What stages do.
+    /// The work of stages.
     pub pipeline: Option<&'a Pipeline<'a>>,
-    /// What there is room for on each rank.
+    /// The memory for optional tensors on each rank.
     pub room: Room,
     /// The loss, if it is computed in chunks.
     pub loss: Option<InChunks<'a>>,
     /// Threads of each rank's device.
     pub threads: usize,
-    /// What is compiled, once for all stages and lengths.
+    /// The compiled programs, shared by all stages and lengths.
     pub store: &'a Store,
 }
 
-/// What a step takes of a rank.
+/// The bytes of a rank in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// Bytes on its device when they are most, by what they are for.
@@ -76,12 +76,12 @@ pub struct Sheet<'a> {
 }
 
 impl Planned<'_> {
-    /// How many stages there are.
+    /// The number of stages.
     pub fn stages(&self) -> usize {
         self.mesh.size(PP).unwrap_or(1)
     }
 
-    /// What `ask` makes of the first rank of a stage.
+    /// Returns the answer of `ask` about the first rank of a stage.
     ///
     /// # Errors
     /// As [`Rank::blank`], and what `ask` says.

@@ -66,15 +66,15 @@ impl Tensors {
 /// Where a rank is along the axes of its mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinates {
-    /// Which shard it has.
+    /// The number of its shard.
     pub shard: usize,
-    /// Which part of a layer it has.
+    /// The number of its part of a layer.
     pub part: usize,
-    /// How many share a layer.
+    /// The number of ranks that share a layer.
     pub sharing: usize,
-    /// Which stage of the pipeline it is.
+    /// The number of its stage in the pipeline.
     pub stage: usize,
-    /// How many stages there are.
+    /// The number of stages.
     pub stages: usize,
 }
 
@@ -129,7 +129,7 @@ pub fn load(
     Ok(loader.all)
 }
 
-/// The same shards with whatever the device has in its memory. A table is there once for all weights.
+/// Allocates the same shards without setting their bytes. Weights that are equal tables share one tensor.
 ///
 /// # Errors
 /// If the device has no room for a shard.

@@ -1,6 +1,6 @@
 //! Many ranks: the programs around each piece of the model, the layout of parameters, and what runs a schedule.
 //!
-//! What each rank decides is asked of an attempt: the steps of [`Fsdp`], challenge B's contract.
+//! An attempt makes each rank's decisions: the steps of [`Fsdp`], challenge B's contract.
 //!
 //! Sources: Rajbhandari et al., "`ZeRO`" (2020), stage 3; torch's FSDP2 (`fully_shard`); Dettmers et al., "`QLoRA`"
 //! (2023).

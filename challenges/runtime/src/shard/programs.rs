@@ -14,7 +14,7 @@
 //! Ranks that share a layer compute it as a smaller model does ([`reference::fsdp::local`]), and add up what follows its
 //! projections; each of them computes the loss, and counts it in part.
 //!
-//! What is run of the training graph at a time, [`tasks`](super::tasks) say.
+//! [`tasks`](super::tasks) cuts the training graph into parts that run at different times.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -48,7 +48,7 @@ pub struct Placed {
     pub parameter: Parameter,
     /// How ranks share it.
     pub shared: Shared,
-    /// Its place.
+    /// The shards of its parts.
     pub placement: Placement,
     /// Whether it is trained.
     pub is_trained: bool,
@@ -70,9 +70,9 @@ pub struct Graphs {
     /// From shards to whole parts, each (elements), so that a gather may write where its result is to lie; `None` where
     /// there is nothing to gather.
     pub gather: Option<Graph>,
-    /// What it puts together.
+    /// The whole parts that it gathers.
     pub gathered: Vec<PartSpec>,
-    /// Its shards.
+    /// The shards that it reads.
     pub shards: Vec<ShardName>,
     /// The shapes in which the other graphs read whole parts.
     pub shapes: BTreeMap<String, Vec<usize>>,
@@ -102,7 +102,7 @@ pub struct ChunkedHead {
 /// A tensor whose size does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSpec {
-    /// Its canonical name.
+    /// The canonical name.
     pub name: String,
     /// Dimensions.
     pub shape: Vec<usize>,
@@ -115,7 +115,7 @@ pub struct PartSpec {
 pub struct ShardName {
     /// The input that it is.
     pub input: String,
-    /// The same where it is gathered for the piece that comes next.
+    /// The name of that input where it is gathered early, for the piece that comes next.
     pub next_input: String,
     /// The canonical name of what it is a shard of.
     pub of: String,
@@ -168,7 +168,7 @@ pub fn shard_name(part: &str) -> String {
     format!("{part}{SHARD}")
 }
 
-/// What comes after the name of a part, or of a flat row, of which a graph reads the shard.
+/// The suffix of the name of a part, or of a flat row, whose shard a graph reads.
 pub const SHARD: &str = ".shard";
 
 impl Layout {
@@ -278,7 +278,7 @@ impl Layout {
         self.parts.get(name).is_some_and(|(parameter, _)| self.parameters[*parameter].is_trained)
     }
 
-    /// What is trained: names, and types of this rank's shards.
+    /// The trained parameters: names, and types of this rank's shards.
     pub fn trained(&self) -> Vec<(String, Type)> {
         let trained = self.parameters.iter().filter(|placed| placed.is_trained);
         let typed = trained.map(|placed| {
@@ -353,7 +353,7 @@ pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, E
     Ok(all)
 }
 
-/// What a piece's graphs are written from: where it is the same for two layers, so are they.
+/// The inputs from which a piece's graphs are written; two layers with equal sources share their graphs.
 #[derive(PartialEq)]
 struct Source {
     graph: Graph,
@@ -495,10 +495,10 @@ fn in_shards(
     Ok(builder.finish()?)
 }
 
-/// What comes before the names of a piece whose parts are gathered while another one runs.
+/// The prefix of the names of a piece whose parts are gathered while a different piece runs.
 pub(super) const NEXT: &str = "next.";
 
-/// What [`train::gradient`] puts before the name of a parameter.
+/// The prefix of [`train::gradient`].
 pub(super) const GRADIENT: &str = "grad.";
 
 /// The sum so far of a gradient in shards, and what this micro-batch adds.

@@ -69,15 +69,15 @@ pub struct Team<'a> {
     pub world: Arc<dyn Comm>,
     /// How they lie.
     pub mesh: &'a Mesh,
-    /// What stages do, where the mesh has some; `None` for 1F1B with recomputation.
+    /// The work of stages, where the mesh has some; `None` for 1F1B with recomputation.
     pub pipeline: Option<&'a Pipeline<'a>>,
-    /// What there is room for on each.
+    /// The memory for optional tensors on each rank.
     pub room: Room,
-    /// What is cut into shards.
+    /// The tensors that are cut into shards.
     pub sharding: Sharding,
     /// The loss, if it is computed in chunks.
     pub loss: Option<InChunks<'a>>,
-    /// What they compile, each program once for all of them. One for every team and set of passes.
+    /// The compiled programs, each compiled once for all ranks; one store for every team and set of passes.
     pub store: Store,
 }
 
@@ -100,18 +100,18 @@ pub struct Room {
 /// piece has parts, whatever they are.
 const IN_FLIGHT: usize = 1024;
 
-/// What the stages of a pipeline do.
+/// The work of the stages of a pipeline.
 pub struct Pipeline<'a> {
     /// Stages on each rank.
     pub chunks: usize,
     /// How stages lie on ranks.
     pub placement: Placement,
-    /// What it costs.
+    /// The cost of its operations.
     pub workload: Workload,
     /// The schedule of a step, by its shape.
     pub schedule: &'a Schedules<'a>,
-    /// How many ranks compute at a time, where there are more of them than cores and operations are timed; `None` if
-    /// all do.
+    /// The number of ranks that compute at a time, if there are more of them than cores and operations are timed;
+    /// `None` if all do.
     pub slots: Option<&'a Semaphore>,
 }
 
@@ -303,7 +303,7 @@ impl<'a> Rank<'a> {
         self.on_device("inputs", name, &value.shape, &value.to_memory())
     }
 
-    /// What went wrong here is told to the ranks that would wait.
+    /// Aborts the communication of all ranks on an error, so that no rank waits for this one.
     fn tell<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
         done.inspect_err(|error| self.place.world.abort(&error.to_string()))
     }
@@ -332,7 +332,7 @@ impl<'a> Rank<'a> {
         self.work.weights.bytes()
     }
 
-    /// What was moved so far.
+    /// The bytes moved so far.
     pub fn traffic(&self) -> Traffic {
         self.work.traffic
     }
@@ -347,7 +347,7 @@ impl<'a> Rank<'a> {
         &self.place.world
     }
 
-    /// What the loss is multiplied by, if the model computes in f16.
+    /// The factor of the loss, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
         self.changes.scale
     }
@@ -357,13 +357,13 @@ impl<'a> Rank<'a> {
         self.changes.resume(scale);
     }
 
-    /// What compilations and what runs took so far, on this rank.
+    /// The time that compilations and that runs took so far, on this rank.
     pub fn spent(&self) -> [Duration; 2] {
         let all = [self.work.session.counters(), self.updates.counters()];
         [all.iter().map(|of| of.compiling).sum(), all.iter().map(|of| of.running).sum()]
     }
 
-    /// What the session has done so far.
+    /// The counters of the session.
     pub fn counters(&self) -> &Counters {
         self.work.session.counters()
     }
@@ -377,7 +377,7 @@ fn own_pieces(pipeline: Shape, rank: usize, spec: &Spec) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// That ranks can share a model as they are to.
+/// Checks that the ranks can share the model.
 fn check_sizes(spec: &Spec, place: &Place, stages: Shape) -> Result<(), Error> {
     let (ranks, stages, layers) = (place.at.sharing, stages.stages(), spec.config.layers);
     if ranks > 1 && spec.dropout && spec.adapter.as_ref().is_some_and(|adapter| adapter.dropout > 0.0) {
@@ -386,7 +386,7 @@ fn check_sizes(spec: &Spec, place: &Place, stages: Shape) -> Result<(), Error> {
     if layers < stages { Err(Error::Stages { layers, stages }) } else { Ok(()) }
 }
 
-/// What a step costs where layers are computed again and adapters are trained, in the time of a forward.
+/// The cost of a step where layers are computed again and adapters are trained, in units of a forward pass.
 pub fn recomputed() -> Workload {
     let times = Times { forward: 1.0, backward: 1.0, weight: 0.1, recompute: 1.0, dequantize: 0.0 };
     let held = Held { forward: 1, recompute: 1, weight: 1 };

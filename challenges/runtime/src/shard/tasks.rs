@@ -1,4 +1,4 @@
-//! What is run of a piece at a time.
+//! The tasks of a piece: parts of its graph that run at different times.
 //!
 //! ```text
 //! Evaluate             x -> y, without dropout
@@ -82,9 +82,9 @@ pub const WEIGHT: &str = "weight";
 
 /// The gradient of `y`, where it is read and not replaced by that of `x`.
 pub const Y_GRAD: &str = "y.grad";
-/// What is kept of a forward for its backward.
+/// The prefix of tensors that a forward pass keeps for its backward pass.
 pub const KEPT: &str = "kept.";
-/// What is kept of the gradient of `x` for those of what is trained.
+/// The prefix of tensors that the gradient of `x` keeps for the gradients of trained parameters.
 pub const SAVED: &str = "saved.";
 /// A part after [`Task::Dequantize`].
 pub const DENSE: &str = "dense.";

@@ -141,7 +141,7 @@ const WEIGHT: &str = "weight";
 pub(crate) struct Computed {
     /// The numbers that are logged of it.
     pub logged: Logged,
-    /// Its gradients.
+    /// The gradients.
     pub gradients: Gradients,
 }
 

@@ -24,24 +24,23 @@ pub struct Microbatch {
     /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row. Of a classifier
     /// they stand beside the tokens that texts are answered from.
     pub labels: Vec<i32>,
-    /// What a classifier's numbers are held against, as many for each token as it has outputs; empty of classes, and of a
-    /// model that predicts the next token.
+    /// The targets of a classifier's numbers, one for each output of each token; empty for classes, and for a model
+    /// that predicts the next token.
     pub targets: Vec<f32>,
     /// The position of each token in its document.
     pub positions: Vec<i32>,
     /// The number of each token's document, from 1 on; 0 in padding.
     pub documents: Vec<i32>,
-    /// What it has of images, if its model reads some: then positions are those of three axes, (3, B, T), where the
-    /// model's are.
+    /// The images, if the model reads some. Positions are then (3, B, T), if the model turns by three axes.
     pub images: Option<ImageRows>,
 }
 
-/// What a micro-batch has of images.
+/// The images of a micro-batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageRows {
     /// The row of the features that each token takes, (B, T); 0 of a token of the text.
     pub slots: Vec<i32>,
-    /// What images are to the model, (N, H): first a row that no token takes, and no more where there is no image.
+    /// The features of images, (N, H). Row 0 is of no token, so that N is 1 without an image.
     pub features: Vec<f32>,
 }
 
@@ -174,14 +173,14 @@ impl Microbatch {
     }
 }
 
-/// What is logged of a micro-batch.
+/// The numbers that are logged of a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Logged {
-    /// Its part of the step's loss.
+    /// The part of the step's loss.
     pub loss: f64,
     /// Tokens that count.
     pub counted: f64,
-    /// Those of them that were predicted.
+    /// The number of these tokens that were predicted.
     pub correct: f64,
     /// The sum of the entropies of the distributions that predict them, in nats.
     pub entropy: f64,
@@ -202,9 +201,9 @@ impl Logged {
 /// The result of a micro-batch that is only read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evaluated {
-    /// What is logged of it.
+    /// The numbers that are logged of it.
     pub logged: Logged,
-    /// Of a classifier, the C logits of each token that counts, one token after the other; else empty.
+    /// The C logits of each token that counts, one token after the other, of a classifier; else empty.
     pub logits: Vec<f32>,
 }
 

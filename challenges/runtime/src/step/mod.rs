@@ -1,5 +1,4 @@
-//! What every training step has, whatever it is made of: micro-batches, their upload, the numbers of an update, the loss
-//! in chunks.
+//! The parts that every training step has: micro-batches, their upload, the numbers of an update, the loss in chunks.
 //!
 //! | module | holds |
 //! |---|---|
@@ -29,18 +28,18 @@ pub use scored::{Rows, Scored, Whose};
 pub(crate) use updates::Updates;
 pub use updates::{LEAST, LossScale};
 
-/// What a model runs on.
+/// The compiler and the device of a model.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// Who compiles.
+    /// The compiler.
     pub passes: &'a dyn Compile,
     /// Where it runs.
     pub device: &'a dyn Device,
-    /// What dequantisations call.
+    /// The dequantiser that plans call.
     pub dequantizer: &'a dyn Callee,
 }
 
-/// What the forward part of a layer leaves in memory for its backward part.
+/// The tensors that the forward pass of a layer keeps for its backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
     /// All but what costs next to nothing to compute again.
@@ -71,7 +70,7 @@ pub enum Error {
     },
     /// The batch lacks something.
     Batch {
-        /// What is missing.
+        /// The name of the input.
         name: &'static str,
     },
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 /// The values of each row of a micro-batch, by name: (B * T) of the padded batch, and 0 of a row that does not count.
 pub type Rows = BTreeMap<String, Vec<f32>>;
 
-/// What a micro-batch gives.
+/// The result of a micro-batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// Its loss, before it is made a part of its step's.
+    /// The loss, before it is weighted for its step.
     pub loss: f64,
-    /// What each row is by itself, (B * T) of the padded batch; 0 of one that does not count.
+    /// The values of each row.
     pub rows: Rows,
 }
 
-/// Whose A and B a model has.
+/// The adapter that a model is run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of the reference model.
+    /// The adapter at the start: the reference model.
     Reference,
-    /// Those that are trained.
+    /// The adapter as it is trained now.
     Policy,
 }

@@ -45,7 +45,7 @@ pub(super) struct Flags {
     /// The folder of the tokenizer, if it is not the model's
     #[arg(long, value_name = "DIR", requires = "gguf")]
     tokenizer: Option<PathBuf>,
-    /// What readers call the pattern that the tokenizer cuts texts by, if it is none that is known here
+    /// The name that readers give to the pattern by which the tokenizer cuts texts, if it is not a known one
     #[arg(long, value_name = "NAME", requires = "gguf")]
     pre: Option<String>,
     /// The file of what sees [default: mmproj-OUTPUT, beside it]
@@ -197,7 +197,7 @@ fn projector_path(export: &Export) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// That a file may be written.
+/// Checks that a file may be written.
 fn is_free(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if !overwrite && path.symlink_metadata().is_ok() {
         let reason = "expected no such file, found one; --overwrite replaces it";
@@ -230,7 +230,7 @@ fn all_or_none(outputs: &[Output<'_>]) -> Result<Vec<Written>, Failure> {
     Ok(all)
 }
 
-/// What is said of a file that was written.
+/// The lines that are printed for a written file.
 fn report(path: &Path, written: &Written, stored: TensorType) -> String {
     let count = written.not_whole_blocks.len();
     let others = written.not_whole_blocks.first().map_or_else(String::new, |first| {

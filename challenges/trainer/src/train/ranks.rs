@@ -86,7 +86,7 @@ fn begin_objective<'a>(
     }
 }
 
-/// What a rank's thread takes with it.
+/// The inputs of a rank's thread.
 struct Luggage<'s, 'w> {
     state: Arc<Values<f32>>,
     seat: Option<Seat<'s, 'w>>,
@@ -132,7 +132,7 @@ fn together(
 /// A rank's exit code, or why it failed, and whether nothing had failed before.
 type Ended = Result<u8, (bool, Failure)>;
 
-/// What a run says: the code that all ranks have, or what the first rank that failed says.
+/// The outcome of a run: the exit code that all ranks have, or the failure of the first rank that failed.
 fn outcome(ranks: Vec<Result<Ended, CommError>>) -> Result<u8, Failure> {
     let (mut code, mut failures) = (0, Vec::new());
     for rank in ranks {
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((done.expect("it goes on"), steps), (0, vec![6]));
     }
 
-    /// What ends one rank is what the run says, whatever the others say of it.
+    /// The run reports the failure that started it, not the aborts that it caused.
     #[test]
     fn a_failure_of_the_first_rank_alone_is_the_runs() {
         let folder = TempDir::new().expect("a folder");

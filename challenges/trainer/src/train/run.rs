@@ -5,9 +5,9 @@
 //! the first     metrics.jsonl, loss.svg, lines on the screen, the adapter
 //! ```
 //!
-//! What decides is what all know: the config, the data, the number of the step, and numbers that are the same on all
-//! ranks. A signal is asked about once a step, and what the ranks were told is exchanged, so all stop after the same
-//! one.
+//! Ranks decide by what all of them know: the config, the data, the number of the step, and numbers that are the same
+//! on all ranks. A signal is asked about once a step, and the answers are exchanged, so all ranks stop after the same
+//! step.
 
 mod evaluate;
 mod report;
@@ -42,7 +42,7 @@ use super::save::{Output, Saved};
 use super::{Config, Watch};
 use crate::output::Failure;
 
-/// What all ranks of a run share.
+/// The inputs that all ranks of a run share.
 pub struct Job<'a> {
     /// The settings.
     pub config: &'a Config,
@@ -54,13 +54,13 @@ pub struct Job<'a> {
     pub adapter: lora::Config,
     /// The model that is trained.
     pub spec: Spec,
-    /// Its loss, if it is chunked, or that of an objective.
+    /// The loss, if it is chunked, or that of an objective.
     pub loss: Option<Causal>,
     /// The objective, if it is more than the likelihood of the rows.
     pub goal: Option<Goal>,
     /// The adapter as it was at the start, which is the reference model's; `None` without an objective.
     pub start_adapter: Option<Adapter>,
-    /// Which rows make which step.
+    /// The rows of each step.
     pub batches: Batches,
     /// How they lie in micro-batches.
     pub layout: Layout,
@@ -72,15 +72,15 @@ pub struct Job<'a> {
     pub start: Saved,
     /// Where everything that is written goes.
     pub output: Output,
-    /// What reading the data took: templates and tokens.
+    /// The time that reading the data took: templates and tokens.
     pub reading: Duration,
 }
 
-/// What the first rank has beside what all have.
+/// The inputs that only the first rank has.
 pub struct Seat<'s, 'w> {
     /// The peak of the process.
     pub peak: Option<Peak>,
-    /// Who is told of checkpoints.
+    /// The callback for checkpoints.
     pub watch: &'s mut Watch<'w>,
 }
 
@@ -100,7 +100,7 @@ pub struct Run<'a, 's, 'w> {
     seer: Option<Seer<'a>>,           // of images
 }
 
-/// What the first rank writes and says.
+/// The files and the screen of the first rank.
 struct First<'s, 'w> {
     seat: Seat<'s, 'w>,
     metrics: File,
@@ -154,17 +154,17 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
         })
     }
 
-    /// The same, reporting the most bytes that were taken of a device whose memory is not the host's.
+    /// Reports the most bytes that were taken of a device whose memory is not the host's.
     pub fn on_device(self, device_peak: Option<Box<dyn Watermark + 'a>>) -> Self {
         Self { device_peak, ..self }
     }
 
-    /// The same, drawing completions.
+    /// Draws completions with `generator`.
     pub fn generating(self, generator: Option<Generator<'a>>) -> Self {
         Self { generator, ..self }
     }
 
-    /// The same, seeing images.
+    /// Reads images with `seer`.
     pub fn seeing(self, seer: Option<Seer<'a>>) -> Self {
         Self { seer, ..self }
     }
@@ -384,7 +384,7 @@ impl<'a, 's, 'w> Run<'a, 's, 'w> {
     }
 }
 
-/// What was added to a step.
+/// The result of a step's micro-batches.
 struct Accumulated {
     loss: f64,
     tokens: usize,

@@ -97,7 +97,7 @@ impl<'a> States<'a> {
         Ok(Self { forward: forward?, backward: backward?, saved, lent, loss, head, trained })
     }
 
-    /// What the session of the chunks has done so far.
+    /// The counters of the session of the chunks.
     pub fn counters(&mut self) -> &Counters {
         self.loss.counters()
     }
@@ -168,7 +168,7 @@ impl<'a> States<'a> {
         session.run(self.backward, io).map(|_| ()).map_err(Error::Session)
     }
 
-    /// What is logged of a batch of rounded sizes that is only read, by the program of its hidden states.
+    /// The numbers logged of a batch of rounded sizes that is only read, by the program of its hidden states.
     pub fn evaluate(
         &mut self,
         session: &mut Session<'_>,
@@ -244,7 +244,8 @@ impl<'a> States<'a> {
     }
 }
 
-/// What is trained: the inputs of the graph of a micro-batch, and of the output layer where its loss is in chunks.
+/// The trained parameters: the inputs of the graph of a micro-batch, and of the output layer where its loss is in
+/// chunks.
 pub(in crate::engine) fn parameters(
     spec: &Spec,
     graph: &Graph,

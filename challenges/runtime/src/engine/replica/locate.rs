@@ -22,7 +22,7 @@ pub struct NotFinite {
     pub layer: String,
     /// The operation, with its number in the graph: `%512 mul`.
     pub op: String,
-    /// Its type and shape.
+    /// The type and the shape.
     pub ty: String,
     /// The largest absolute element of what it reads, if it reads floats.
     pub reads: Option<f64>,

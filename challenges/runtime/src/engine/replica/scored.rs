@@ -46,7 +46,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// What each row of a [padded](Self::padded) batch is by itself.
+    /// The values of each row of a [padded](Self::padded) batch.
     ///
     /// # Errors
     /// What the session says, and if the loss is not chunked.
@@ -98,7 +98,7 @@ impl<'a> Replica<'a> {
     }
 }
 
-/// What a batch is run with.
+/// The inputs of a run of a batch.
 struct Ready<'e, 'a> {
     states: &'e mut States<'a>,
     session: &'e mut Session<'a>,

@@ -54,7 +54,7 @@ impl Rank<'_> {
     }
 }
 
-/// That a step answers for everything that it is asked about.
+/// Checks that a step gives an answer for everything that it was asked about.
 fn answers(step: &'static str, found: usize, expected: usize) -> Result<(), Error> {
     if found == expected {
         return Ok(());
@@ -63,7 +63,7 @@ fn answers(step: &'static str, found: usize, expected: usize) -> Result<(), Erro
     Err(Error::Step { step, name: "room".into(), found, expected })
 }
 
-/// That what a step chose fits in the room that it has.
+/// Checks that a step's choice fits in its room.
 pub(super) fn fits(step: &'static str, needed: usize, room: usize) -> Result<(), Error> {
     if needed <= room {
         return Ok(());

@@ -19,19 +19,19 @@ pub(super) struct Flight {
     pub own: Vec<(&'static str, DeviceTensor)>,
     /// The rotary tables of its length.
     pub tables: Arc<BTreeMap<String, DeviceTensor>>,
-    /// Its sizes.
+    /// The sizes of the batch.
     pub sizes: BTreeMap<Symbol, i64>,
-    /// Those that are compiled, which its tensors have: what lies beyond the former is padding.
+    /// The compiled sizes, which its tensors have; elements beyond `sizes` are padding.
     pub compiled: BTreeMap<Symbol, i64>,
-    /// What each piece reads.
+    /// The input of each piece.
     pub xs: BTreeMap<usize, DeviceTensor>,
     /// The gradient of what comes next: of the x of the piece before which backward is.
     pub gradient: Option<DeviceTensor>,
-    /// What is kept of each piece.
+    /// The kept tensors of each piece.
     pub kept: BTreeMap<usize, BTreeMap<String, DeviceTensor>>,
     /// The gradient of the y of each piece whose weight gradients are not computed yet.
     pub y_grads: BTreeMap<usize, DeviceTensor>,
-    /// What lies on the host of each piece: its x, what is kept of it.
+    /// The tensors of each piece that are on the host: its x, and what is kept of it.
     pub on_host: BTreeMap<usize, Vec<HostTensor>>,
     /// The work of the head, where the loss is in chunks.
     pub loss: HeadLoss,
@@ -55,7 +55,7 @@ pub(super) enum HeadLoss {
 
 /// A tensor in the memory of the host.
 pub(super) struct HostTensor {
-    /// Its name in the piece's graphs.
+    /// The name in the piece's graphs.
     pub name: String,
     /// Dimensions.
     pub shape: Vec<usize>,

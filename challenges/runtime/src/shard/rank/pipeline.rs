@@ -30,27 +30,27 @@ use super::work::Work;
 use crate::shard::Error;
 use crate::shard::tasks::Task;
 
-/// What a rank of a pipeline does in a step.
+/// The work of one rank of a pipeline in a step.
 pub(super) struct Line<'l> {
-    /// Its operations.
+    /// The operations, in order.
     pub operations: &'l [Operation],
     /// The pipeline.
     pub shape: Shape,
-    /// Which of its ranks this is.
+    /// The number of this rank in the pipeline.
     pub rank: usize,
     /// The ranks of the pipeline; `None` if it is alone.
     pub stages: Option<&'l dyn Comm>,
     /// Whether micro-batches are only read: then there is nothing but F.
     pub is_evaluation: bool,
-    /// How many chunks' dequantised weights there is room for.
+    /// The number of chunks whose dequantised weights fit.
     pub buffered: usize,
     /// Dimensions and bytes of a micro-batch's x.
     pub stream: &'l dyn Fn(&Flight) -> (Vec<usize>, usize),
-    /// How many ranks compute at a time; `None` if all do.
+    /// The number of ranks that compute at a time; `None` if all do.
     pub slots: Option<&'l Semaphore>,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy)]
 enum Direction {
     Forward,
@@ -94,7 +94,7 @@ impl Line<'_> {
         Ok(intervals)
     }
 
-    /// What an operation does with a micro-batch, whose message is there.
+    /// Runs an operation on a micro-batch whose message has arrived.
     fn compute(
         &self,
         work: &mut Work<'_>,
@@ -317,7 +317,7 @@ fn is_fused(kinds: Kinds) -> bool {
     [Kind::Recompute, Kind::Backward, Kind::Weight].into_iter().all(|kind| kinds.contains(kind))
 }
 
-/// What a rank does with micro-batches that are only read: each of its chunks, in the order of the stages.
+/// The operations of a rank on micro-batches that are only read: each of its chunks, in the order of the stages.
 pub(super) fn read_only(shape: Shape, rank: usize, micro_batches: usize) -> Vec<Operation> {
     let mut chunks: Vec<usize> = (0..shape.chunks()).collect();
     chunks.sort_by_key(|chunk| shape.stage(rank, *chunk));
@@ -325,7 +325,7 @@ pub(super) fn read_only(shape: Shape, rank: usize, micro_batches: usize) -> Vec<
     (0..micro_batches).flat_map(of).collect()
 }
 
-/// What a rank alone does with so many micro-batches: each forward, and then backward.
+/// The operations of a rank without a pipeline: each micro-batch forward, and then backward.
 pub(super) fn one_by_one(micro_batches: usize) -> Vec<Operation> {
     let backward: Kinds = [Kind::Recompute, Kind::Backward, Kind::Weight].into_iter().collect();
     let both = |micro_batch: usize| {

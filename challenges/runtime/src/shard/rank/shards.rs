@@ -1,4 +1,4 @@
-//! What of A, B and the moments is a rank's own.
+//! The elements of A, B and the moments that a rank owns.
 //!
 //! ```text
 //! a tensor (rows, columns)    its part of a layer: some rows, or some columns
@@ -23,7 +23,7 @@ use crate::shard::Error;
 pub struct Slice {
     /// The tensor.
     pub name: String,
-    /// Its rows, by the first dimension.
+    /// Rows, by the first dimension.
     pub rows: Range<usize>,
     /// Elements of each row.
     pub columns: Range<usize>,
@@ -55,7 +55,7 @@ impl Rank<'_> {
         self.layout.trained().into_iter().map(whole).collect()
     }
 
-    /// What this rank owns of a moment; `None` if that is nothing.
+    /// The elements of a moment that this rank owns; `None` if there are none.
     fn slice(&self, name: &str, moment: String) -> Result<Option<Slice>, Error> {
         let (part, shards) = self.layout.part(name).expect("what is trained is a parameter");
         let Placed { shared, .. } = self.layout.placed(name).expect("as well");

@@ -6,14 +6,14 @@
 //!               early is there from the start of the program that it runs beside to that program's end
 //! ```
 //!
-//! What lies between two operations is waiting, for another rank or for a [permit](Semaphore).
+//! A rank waits between two operations, for a different rank or for a [permit](Semaphore).
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use reference::schedule::Span;
 
-/// What a rank did in its last step.
+/// The operations of a rank in its last step.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Operations, in the order of the schedule.
@@ -36,13 +36,13 @@ pub struct Interval {
 pub struct Event {
     /// The number of its piece.
     pub piece: usize,
-    /// What it does.
+    /// The kind of work.
     pub kind: EventKind,
     /// When.
     pub when: Interval,
 }
 
-/// What a program does.
+/// The kind of a program's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// Puts whole parts together.
@@ -102,7 +102,7 @@ impl Semaphore {
     }
 }
 
-/// That a rank may compute.
+/// The permission of a rank to compute.
 pub(super) struct Permit<'t>(&'t Semaphore);
 
 impl Drop for Permit<'_> {

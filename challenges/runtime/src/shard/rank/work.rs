@@ -20,7 +20,7 @@ use crate::step::{Evaluated, Logged};
 /// Tensors by canonical names.
 type Named = BTreeMap<String, DeviceTensor>;
 
-/// What a rank computes with.
+/// The pieces of a rank with their memory.
 pub(super) struct Work<'a> {
     /// Runs the pieces.
     pub session: Session<'a>,
@@ -30,13 +30,13 @@ pub(super) struct Work<'a> {
     pub weights: Tensors,
     /// Shards of A, B, moments, sums of gradients, by own names.
     pub trained: Named,
-    /// What no step changes and every rank has.
+    /// Tensors that no step changes and every rank has.
     pub constants: Named,
     /// Memory that micro-batches use again.
     pub pool: Pool,
     /// The sizes of all micro-batches of a step, on whatever rank: what one rank runs, all prepare.
     pub sizes: BTreeSet<BTreeMap<Symbol, i64>>,
-    /// What was moved so far.
+    /// The bytes moved so far.
     pub traffic: Traffic,
     /// When what was done, in the last step.
     pub trace: Trace,
@@ -44,7 +44,7 @@ pub(super) struct Work<'a> {
     pub loss: Option<ChunkLoss<'a>>,
     /// The factor of the gradient of a chunked loss.
     pub factor: f64,
-    /// What stays of each layer between forward and backward; the x alone, if nothing is said.
+    /// The tensors that stay of each layer between forward and backward; the x alone, unless set.
     pub activations: BTreeMap<usize, Activations>,
     keeps: Vec<bool>,               // whose whole parts stay, by the number of a piece
     next: BTreeMap<Gather, Gather>, // what is gathered while another one's work is done
@@ -59,12 +59,12 @@ pub(super) struct Work<'a> {
     gathers: BTreeMap<usize, Option<usize>>,                // by the first piece of its kind
 }
 
-/// What a rank has moved.
+/// The bytes that a rank has moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Pieces whose parts were gathered.
     pub gathers: u64,
-    /// Those of them whose gather was started while another piece's work was done.
+    /// The number of them whose gather was started while a different piece computed.
     pub early: u64,
     /// Bytes of whole parts that were gathered, those of this rank's own shards among them.
     pub gathered_bytes: u64,
@@ -75,7 +75,7 @@ pub struct Traffic {
 /// A gather of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gather {
-    /// Whose parts.
+    /// The piece whose parts are gathered.
     pub piece: usize,
     /// Whether they are for the backward; the head's are for both.
     pub is_backward: bool,
@@ -382,7 +382,7 @@ impl<'a> Work<'a> {
         taken.collect()
     }
 
-    /// What stays of a layer goes to the host.
+    /// Moves the kept tensors of a layer to the host.
     pub fn offload(&mut self, number: usize, flight: &mut Flight) -> Result<(), Error> {
         let kept = flight.kept.remove(&number).unwrap_or_default();
         let x = flight.xs.remove(&number).map(|x| ("x".to_owned(), x));
@@ -399,7 +399,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// What stayed of a layer on the host comes back.
+    /// Moves the kept tensors of a layer from the host back to the device.
     pub fn reload(&mut self, number: usize, flight: &mut Flight) -> Result<(), Error> {
         for HostTensor { name, shape, bytes } in flight.on_host.remove(&number).unwrap_or_default() {
             let device = self.session.device();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::output::Failure;
 
-/// What keeps a file from being written.
+/// The reason that a file was not written.
 pub(super) enum Fault {
     Io(std::io::Error),
     Export(challenges::issues::gguf::Error),

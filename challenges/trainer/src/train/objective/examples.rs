@@ -200,7 +200,7 @@ fn is_within(prompt: &Json, answers: &[Json; 2]) -> bool {
     prompt.is_string() && answers.iter().all(Json::is_array)
 }
 
-/// What a line says of completions.
+/// The completions of a line.
 struct Group<'a> {
     completions: &'a [Json],
     rewards: &'a [Json],
@@ -217,7 +217,7 @@ impl<'a> Group<'a> {
         Ok(Self { completions: list(object, "completions")?, rewards: list(object, "rewards")?, old })
     }
 
-    /// That it has what it should have beside the lines before it.
+    /// Checks that a line has the same fields as the lines before it.
     fn check(&self, data: &Dataset, asked: Option<u64>) -> Result<(), String> {
         let found = self.completions.len();
         let (need, why) = match asked {
@@ -242,7 +242,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What is known of a completion of so many tokens.
+    /// The judgement of a completion of `tokens` tokens.
     fn judgement(&self, i: usize, tokens: usize) -> Result<Judgement, String> {
         let reward = finite(&self.rewards[i]).map_err(|error| format!("rewards[{i}]: {error}"))?;
         let old = self.old.map(|old| numbers(&old[i], tokens)).transpose();
@@ -281,7 +281,7 @@ fn finite(value: &Json) -> Result<f64, String> {
     value.as_f64().ok_or_else(|| format!("expected a number, found {value}"))
 }
 
-/// As many numbers as needed, log-probabilities.
+/// Reads `count` log-probabilities.
 fn numbers(value: &Json, count: usize) -> Result<Vec<f32>, String> {
     let all = value.as_array().ok_or("expected a list of numbers")?;
     if all.len() != count {
@@ -294,7 +294,8 @@ fn numbers(value: &Json, count: usize) -> Result<Vec<f32>, String> {
     all.iter().map(number).collect()
 }
 
-/// What both answers begin with, and what follows it: messages, or a text without the space at its end.
+/// Splits two answers into their common beginning and what follows it: messages, or a text without the space at its
+/// end.
 fn without_prompt(answers: &[Json; 2]) -> Result<(Json, [Json; 2]), String> {
     let common = |first: usize, second: usize, is_same: &dyn Fn(usize) -> bool| {
         let shorter = first.min(second);

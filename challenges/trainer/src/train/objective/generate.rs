@@ -28,7 +28,7 @@ use super::reward::RewardProgram;
 use crate::decoder::{Weights, decoder};
 use crate::output::Failure;
 
-/// What draws completions.
+/// Draws completions from the policy.
 pub struct Generator<'a> {
     decoder: Decoder<'a>,
     encoder: Encoder<'static>,
@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         bits as f64 / (1_u64 << 53) as f64
     }
 
-    /// What the program reads of a completion: its text, as a message where the prompt is messages.
+    /// A completion as the program reads it: a text, or a message where the prompt is messages.
     fn shown(&self, ids: &[i32], prompt: Option<&Json>) -> Result<Json, Failure> {
         let end = ids.last().filter(|last| self.stops.contains(last));
         let text = self.encoder.decode(&ids[..ids.len() - usize::from(end.is_some())]);

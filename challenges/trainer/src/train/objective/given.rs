@@ -24,7 +24,7 @@ use crate::output::Failure;
 pub struct Part<'d> {
     /// The rows, in the batch's order.
     pub rows: Vec<&'d Row>,
-    /// What is known of each; none of pairs.
+    /// The judgement of each row; empty for pairs.
     pub judged: Vec<&'d Judgement>,
     /// The advantage of each row, of GRPO.
     pub advantages: Vec<f64>,
@@ -34,14 +34,14 @@ pub struct Part<'d> {
 pub(super) struct Slots {
     /// Rows of the padded batch, and tokens of each.
     pub shape: [usize; 2],
-    /// How many there are.
+    /// The number of slots.
     pub count: usize,
 }
 
-/// What a micro-batch has of a step.
+/// The numbers of a whole step that a micro-batch needs.
 #[derive(Clone, Copy, Debug)]
 pub struct OfStep {
-    /// Its micro-batches.
+    /// The number of micro-batches.
     pub parts: usize,
     /// The tokens that count in all of them.
     pub tokens: usize,
@@ -84,7 +84,7 @@ impl<'d> Part<'d> {
         self.rows.iter().enumerate().map(row).collect()
     }
 
-    /// What the loss asks for.
+    /// The inputs of the loss besides the labels.
     fn given(&self, goal: &Goal, slots: &Slots, step: &OfStep, reference: &[f32], z: f64) -> Values<f32> {
         let is_pair = goal.rows() == 2;
         let slot = |row: usize| self.slot(is_pair, row, slots.count);
@@ -146,7 +146,7 @@ impl<'d> Part<'d> {
         if is_pair && row >= pairs { count / 2 + row - pairs } else { row }
     }
 
-    /// What each row's -`log_p` counts in the likelihood of the chosen texts, prompts included, or of answers.
+    /// The weight of each row's -`log_p` in the likelihood of the chosen texts, prompts included, or of answers.
     fn likelihood(&self, goal: &Goal, slots: &Slots) -> Vec<f64> {
         let (alpha, labelled) = match goal {
             Goal::Simpo(_, alpha) => (*alpha, self.rows.iter().map(|row| (*row).clone()).collect()),
@@ -157,7 +157,7 @@ impl<'d> Part<'d> {
         slots.spread(&chosen, |_| alpha / all.max(1) as f64)
     }
 
-    /// What each sampled token counts.
+    /// The weight of each sampled token.
     fn weights(&self, grpo: &Grpo, slots: &Slots, step: &OfStep) -> Vec<f64> {
         let rows = self.rows.len() as f64;
         let tokens = self.counted_by(grpo).max(1) as f64;
@@ -197,8 +197,8 @@ impl<'d> Part<'d> {
 }
 
 impl Goal {
-    /// What a micro-batch's loss counts in its step: as much as each other's, but where it is divided by the step's
-    /// tokens already.
+    /// The weight of a micro-batch's loss in its step: equal for all, unless the loss is divided by the step's tokens
+    /// already.
     pub(super) fn share(&self, step: &OfStep) -> f64 {
         match self {
             Self::Grpo(Grpo { kind: GrpoKind::Dapo, .. }) => 1.0,

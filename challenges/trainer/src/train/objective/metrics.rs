@@ -1,4 +1,4 @@
-//! What is logged of a micro-batch, under TRL's names.
+//! The metrics of a micro-batch, under TRL's names.
 //!
 //! Means of tokens are over those that have a loss; of a step they are the means over its micro-batches that have the
 //! number: one without a good answer has no `rewards/chosen`.
@@ -56,7 +56,7 @@ impl Metrics {
     }
 }
 
-/// What each row of the logits gave.
+/// The values of each row of the logits.
 pub(super) type Rows = BTreeMap<String, Vec<f32>>;
 
 /// A micro-batch that was scored.
@@ -89,7 +89,7 @@ impl Seen<'_> {
     }
 }
 
-/// What is logged of a micro-batch.
+/// The metrics of a micro-batch.
 pub(super) fn of(
     goal: &Goal,
     part: &Part<'_>,
@@ -158,7 +158,7 @@ fn pairs(
     metrics.put("logps/rejected", mean(rejected.iter().map(|b| log_p(*b))));
 }
 
-/// The same of good and bad answers, as far as there are any.
+/// The metrics of good and bad answers, as far as there are any.
 fn judged(
     metrics: &mut Metrics,
     seen: &Seen<'_>,
@@ -190,7 +190,7 @@ fn judged(
     }
 }
 
-/// How many ratios of some rows were held, and the distance from the reference.
+/// The share of clipped ratios of some rows, and the distance from the reference.
 fn sampled(
     metrics: &mut Metrics,
     seen: &Seen<'_>,
@@ -233,7 +233,7 @@ fn sampled(
     }
 }
 
-/// What is known of a sampled token.
+/// A sampled token.
 struct Token {
     ratio: f64,
     apart: f64, // the reference's log-probability less the policy's

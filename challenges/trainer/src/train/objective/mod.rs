@@ -1,4 +1,4 @@
-//! What a run trains for, where that is more than the likelihood of its rows.
+//! The objectives of a run that are more than the likelihood of its rows.
 //!
 //! ```text
 //! dpo, orpo, simpo    examples of two rows: the chosen answer, the rejected one
@@ -56,9 +56,9 @@ pub struct Grpo {
     pub policy: Policy,
     /// How tokens are averaged.
     pub kind: GrpoKind,
-    /// What rewards are divided by.
+    /// The divisor of rewards.
     pub scale: RewardScale,
-    /// What logits are divided by.
+    /// The divisor of logits.
     pub temperature: f64,
     /// Whether the distance is weighed by the ratio.
     pub is_distance_corrected: bool,
@@ -86,7 +86,7 @@ pub enum GrpoKind {
 }
 
 impl Goal {
-    /// Its loss for a model with so many entries of the vocabulary.
+    /// The loss of the objective, for a model with a vocabulary of this size.
     pub fn loss(&self, config: &Config, vocab: usize) -> Result<Loss, graph::Error> {
         let sequences = Sequences { slots: self.slots(config), vocab, temperature: self.temperature() };
         match *self {
@@ -100,7 +100,7 @@ impl Goal {
         }
     }
 
-    /// The same for its data.
+    /// Adapts the objective to its data.
     #[must_use]
     pub fn over(self, data: &Dataset) -> Self {
         match self {

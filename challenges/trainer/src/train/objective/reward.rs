@@ -26,7 +26,7 @@ pub struct RewardProgram {
 /// Bytes of an answer that are read.
 const MOST: u64 = 64 << 20;
 
-/// How often a program that runs is looked at.
+/// The interval at which a running program is checked.
 const GLANCE: Duration = Duration::from_millis(5);
 
 impl RewardProgram {
@@ -41,7 +41,7 @@ impl RewardProgram {
         Ok(Self { words, limit })
     }
 
-    /// What each line is worth.
+    /// The reward of each line.
     ///
     /// Fails where the program cannot be started, takes too long, ends with another code than 0, or answers something
     /// else than a finite number a line.

@@ -82,7 +82,7 @@ impl Config {
         }
     }
 
-    /// The same with the defaults of its objective in the place of what is not stated: as it acts.
+    /// The config with the defaults of its objective for all settings that it does not state.
     pub(in crate::train) fn acting(&self) -> Self {
         let mut acting = self.clone();
         let loss_type = |first: &str| Some(self.loss_type.clone().unwrap_or_else(|| first.to_owned()));
@@ -134,7 +134,7 @@ impl Config {
         all.into_iter().filter(|(is_idle, _)| *is_idle).map(|(_, message)| message).collect()
     }
 
-    /// That there is such an objective.
+    /// Checks the settings of the objective.
     pub(in crate::train) fn check_objective(&self) -> Result<(), String> {
         let own = self.objective;
         let is_off = |key: &str| match key {

@@ -20,13 +20,13 @@ use super::metrics;
 use super::{Goal, Grpo, Metrics, Part};
 use crate::output::Failure;
 
-/// What a step has made, but for its update.
+/// The result of a step before its update.
 pub struct Step {
     /// The loss.
     pub loss: f64,
     /// The tokens that were read.
     pub tokens: usize,
-    /// What is logged beside.
+    /// The metrics that are logged with the loss.
     pub metrics: Map<String, Json>,
 }
 
@@ -192,7 +192,7 @@ impl Grpo {
     }
 }
 
-/// What is logged of a step's groups.
+/// The metrics of a step's groups.
 fn of_groups(parts: &[Part<'_>], rewards: &[Vec<f64>], grpo: &Grpo) -> Map<String, Json> {
     let of_row = |part: &Part<'_>| {
         let rows = part.rows.iter().zip(&part.judged);

@@ -72,8 +72,8 @@ impl<'a> Run<'a, '_, '_> {
         Ok(line)
     }
 
-    /// What was predicted, in the mean over micro-batches: of the next token; of a classifier which answers were right,
-    /// if they can be.
+    /// The accuracy and the entropy of predictions, in the mean over micro-batches; of a classifier the share of
+    /// right answers, if answers can be right.
     pub(super) fn predicted(&self, logged: &[Logged], before: &str) -> Map<String, Json> {
         let classifier = self.job.spec.config.classifier.as_ref();
         let right = |name: &str| (format!("{before}{name}"), mean(logged, accuracy).into());

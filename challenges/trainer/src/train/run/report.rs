@@ -45,7 +45,7 @@ pub(super) fn skipped(at: &Saved) -> String {
     format!("{skipped} of {step} steps were skipped, as their gradient was not finite{hint}\n")
 }
 
-/// What will be done, on the screen.
+/// Prints what the run will do.
 pub(super) fn describe(job: &Job<'_>) {
     let Job { config, data, batches, start, .. } = job;
     let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
