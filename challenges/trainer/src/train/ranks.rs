@@ -10,6 +10,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use challenges::fsdp::Store;
 use challenges::train::Engine;
@@ -86,6 +87,10 @@ fn begin_objective<'a>(
     }
 }
 
+/// The time that ranks wait for each other where the first rank draws completions for all and runs the program that
+/// judges them. Neither has a bound that is known here.
+const DRAWING_LIMIT: Duration = Duration::from_hours(24 * 365);
+
 /// The inputs of a rank's thread.
 struct Luggage<'s, 'w> {
     state: Arc<Values<f32>>,
@@ -107,7 +112,8 @@ fn together(
     drop(state);
     let (store, pipeline) = (Store::default(), job.config.pipeline_parallel_schedule.pipeline());
     let sharing = Sharing { mesh, pipeline: &pipeline, store: &store };
-    let outcomes = threads::launch(ranks, threads::DEFAULT_LIMIT, |comm| {
+    let limit = if job.config.draws_completions() { DRAWING_LIMIT } else { threads::DEFAULT_LIMIT };
+    let outcomes = threads::launch(ranks, limit, |comm| {
         let own = luggage[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).take();
         let Luggage { state, seat } = own.expect("a rank is started once");
         let comm: Arc<dyn Comm> = comm;
