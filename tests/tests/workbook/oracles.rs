@@ -185,6 +185,7 @@ const MAY_BE_CALLED: &[(&str, &[&str])] = &[
     ("vision/size.rs", &["new", "area", "checked"]),
     ("vision/tower/clip.rs", &["*"]),
     ("vision/tower/functions.rs", &["*"]),
+    ("vision/tower/mod.rs", &["weights"]),
     ("vision/tower/qwen.rs", &["*"]),
 ];
 

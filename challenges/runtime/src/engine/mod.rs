@@ -274,6 +274,17 @@ impl Engine<'_> {
         }
     }
 
+    /// Returns which micro-batches of a group of `count` this rank computes.
+    pub fn own_of_group(&self, count: usize) -> Vec<bool> {
+        match &self.plan {
+            StepPlan::Replica(_) => vec![true; count],
+            StepPlan::Pieces(rank, _) => {
+                let own = rank.own_of_group(count);
+                (0..count).map(|number| own == Some(number)).collect()
+            }
+        }
+    }
+
     /// The values of each row.
     ///
     /// # Errors

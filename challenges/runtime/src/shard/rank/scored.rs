@@ -124,6 +124,12 @@ impl Rank<'_> {
         Ok(at(own, flight.scored, batches.len()))
     }
 
+    /// Returns which micro-batch of a group of `count` this rank computes. It follows from the ranks alone, so that
+    /// micro-batches of the same examples are always computed by the same rank.
+    pub fn own_of_group(&self, count: usize) -> Option<usize> {
+        Some(self.place.at.shard).filter(|number| *number < count)
+    }
+
     /// This rank's micro-batch of a group, or one of padding, on its device; its number.
     fn own_flight(
         &mut self,
@@ -134,12 +140,13 @@ impl Rank<'_> {
         let [round] = &deal[..] else {
             return Err(Error::Group { found: batches.len(), most: self.layout.ranks() });
         };
-        let mut flight = match round.own {
+        let own = self.own_of_group(batches.len());
+        let mut flight = match own {
             Some(number) => self.flight(&batches[number], 1, [0; 2])?, // nothing is dropped
             None => self.flight(&Microbatch::padding(round.shape, &self.spec), 1, [0; 2])?,
         };
-        flight.loss = round.own.map_or(HeadLoss::Nothing, &mut loss);
-        Ok((round.own, flight))
+        flight.loss = own.map_or(HeadLoss::Nothing, &mut loss);
+        Ok((own, flight))
     }
 }
 

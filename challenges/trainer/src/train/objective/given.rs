@@ -271,7 +271,7 @@ pub(super) fn prepare(
     let references = if goal.has_reference() {
         log_p(engine, &batches, Whose::Reference)?
     } else {
-        let own = engine.own_batches(&batches.iter().collect::<Vec<_>>())?;
+        let own = engine.own_of_group(batches.len());
         let zeros = |(batch, is_own): (&Microbatch, bool)| is_own.then(|| vec![0.0; batch.ids.len()]);
         batches.iter().zip(own).map(zeros).collect()
     };
