@@ -39,6 +39,12 @@ impl Rank<'_> {
         let mut order: Vec<usize> = (0..shapes.len()).collect();
         order.sort_by_key(|number| std::cmp::Reverse(compiled(number)));
         self.work.sizes = sizes.iter().cloned().collect();
+        let rest = order.len() % self.layout.ranks();
+        if let Some(last) = order.last().filter(|_| rest > 0) {
+            let mut padding = sizes[*last].clone(); // of the ranks that have none of the last round
+            padding.entry("N".into()).and_modify(|features| *features = 1);
+            self.work.sizes.insert(padding);
+        }
         self.work
             .pool
             .fit(sizes.iter().map(|sizes| ["B", "T"].map(|symbol| sizes[symbol] as usize)).collect());

@@ -90,10 +90,8 @@ impl Work<'_> {
     fn lend_weight(&mut self, number: usize, flight: &mut Flight) -> Result<Lender, Error> {
         let piece = self.pieces[number].piece;
         let graph = &self.pieces[number].chunked.as_ref().expect("the head has them").weight;
-        let part = match &graph.node(graph.outputs()[0].1).op {
-            Op::Input { name } => Some(name.clone()),
-            _ => None,
-        };
+        let output = &graph.node(graph.outputs()[0].1).op;
+        let part = if let Op::Input { name } = output { Some(name.clone()) } else { None };
         let lender = match part {
             None => Lender::Nobody,
             Some(name) if self.dense.contains_key(&number) => Lender::Dense(format!("{DENSE}{name}")),
