@@ -162,7 +162,7 @@ fn backups(folder: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn report_without_a_scorecard_says_how_to_get_one() {
+fn report_names_the_command_that_makes_scorecards() {
     let folder = exercises();
     let ran = run(Path::new(GRADER), folder.path(), &["report"]);
     assert!(ran.code == 2 && ran.stderr.contains("no scorecard is kept yet: `score`"), "{}", ran.stderr);

@@ -601,7 +601,7 @@ fn small_runs() -> Vec<(&'static str, &'static str, Vec<String>)> {
     vec![
         ("dpo", "pairs.jsonl", with(2, &["loss_type=ipo"])),
         ("orpo", "pairs.jsonl", batch(2)),
-        ("simpo", "pairs.jsonl", batch(4)),
+        ("simpo", "pairs.jsonl", with(4, &["lora_modules_to_save=[\"lm_head\"]"])),
         ("kto", "judged.jsonl", with(4, &["train_sampling_strategy=random"])),
         ("grpo", "logged.jsonl", with(2, &["gradient_accumulation_steps=3", "beta=0.2"])),
         ("grpo", "asked.jsonl", with(4, &drawn)),

@@ -340,6 +340,14 @@ fn a_plan_of_ranks_says_what_each_stage_takes_and_sends() {
         let plan = example.plan(&["mesh=pp=2,fsdp=2", "gradient_accumulation_steps=4", &set]);
         assert!(plan.stdout.contains(says), "{schedule}: {}{}", plan.stdout, plan.stderr);
     }
+    let whole = "the whole context fits into 24.0 GiB a rank: 256 tokens";
+    for ranks in ["ranks=2", "mesh=pp=2"] {
+        let plan = example.plan(&[ranks]); // its rows are joined in shorter ones
+        assert!(plan.stdout.contains(whole), "{ranks}: {}{}", plan.stdout, plan.stderr);
+    }
+    let plan = example.plan(&["ranks=2", "loss_chunk_bytes=60000", "per_device_train_batch_size=16"]);
+    let says = "the longest context that fits into 24.0 GiB a rank"; // more rows than the budget holds numbers of
+    assert!(plan.code == 0 && plan.stdout.contains(says), "{}{}", plan.stdout, plan.stderr);
     let refused = example.plan(&["ranks=2", "pipeline_parallel_schedule=Fill"]);
     let says = "pipeline_parallel_schedule: expected a mesh with pp for Fill, found none";
     assert!(refused.code == 2 && refused.stderr.contains(says), "{}", refused.stderr);

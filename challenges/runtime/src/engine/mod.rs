@@ -26,21 +26,16 @@ mod one_graph;
 pub mod replica;
 mod tower;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use compiler::session::DeviceTensor;
 use reference::graph::interpret::Values;
-use reference::llama::train::Recipe;
-use reference::llama::{Llama, Spec};
 
-use crate::shard::{self, Fsdp, Rank, Slice, Team};
+use crate::shard::{self, Rank, Slice};
 pub use crate::step::{
     Activations, Error as StepError, Evaluated, ImageRows, LEAST, Logged, LossScale, Machine, Microbatch,
     Rows, Scored, Whose, chunks,
 };
-use chunks::InChunks;
 pub use forecast::{Forecast, Forecaster};
 pub use one_graph::Trainer;
 pub use replica::{NotFinite, Replica};
@@ -80,40 +75,15 @@ pub enum Moments {
 }
 
 impl<'a> Engine<'a> {
-    /// A mesh of one rank: a model of these weights with its adapter, where it was when `state` was saved.
-    ///
-    /// # Errors
-    /// As [`Replica::new`].
-    pub fn alone(
-        on: Machine<'a>,
-        weights: BTreeMap<String, DeviceTensor>,
-        spec: Spec,
-        recipe: &Recipe,
-        state: &Values<f32>,
-        loss: Option<&InChunks<'a>>,
-        activations: Activations,
-    ) -> Result<Self, Error> {
-        let replica = Replica::new(on, weights, spec, recipe, state, loss, activations)?;
-        Ok(Self { plan: StepPlan::Replica(Box::new(replica)) })
+    /// The engine of a mesh of one rank.
+    pub fn alone(replica: Replica<'a>) -> Self {
+        Self { plan: StepPlan::Replica(Box::new(replica)) }
     }
 
-    /// A rank of a team: its part of a model, where it was when `state` was saved. Every rank of the team calls this.
-    ///
-    /// # Errors
-    /// As [`Rank::new`].
-    pub fn on_ranks(
-        on: Machine<'a>,
-        team: Team<'a>,
-        attempt: &'a dyn Fsdp,
-        model: &Llama,
-        spec: Spec,
-        recipe: &Recipe,
-        state: &Values<f32>,
-    ) -> Result<Self, Error> {
-        let number = team.world.rank();
-        let rank = Rank::new(on, team, attempt, model, spec, recipe, state);
-        let rank = rank.map_err(of(number))?;
-        Ok(Self { plan: StepPlan::Pieces(Box::new(rank), number) })
+    /// The engine of one of several ranks.
+    pub fn on_ranks(rank: Rank<'a>) -> Self {
+        let number = rank.world().rank();
+        Self { plan: StepPlan::Pieces(Box::new(rank), number) }
     }
 
     /// Resumes with a factor of the loss that was saved; a model that does not compute in f16 has none.
@@ -345,9 +315,16 @@ fn each(
     Ok(all.collect::<Result<_, _>>()?)
 }
 
-/// An error of a rank by its number.
+impl Error {
+    /// An error of a rank by its number.
+    pub fn of_rank(number: usize, error: shard::Error) -> Self {
+        Self::Rank(number, Box::new(error))
+    }
+}
+
+/// Names the rank of an error.
 fn of(number: usize) -> impl Fn(shard::Error) -> Error {
-    move |error| Error::Rank(number, Box::new(error))
+    move |error| Error::of_rank(number, error)
 }
 
 /// Whether an error may be of one rank alone, and does not name it.

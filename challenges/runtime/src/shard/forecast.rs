@@ -15,8 +15,9 @@ use reference::llama::train::Recipe;
 
 use super::rank::{Pipeline, Rank, Room, Team};
 use super::{Error, Fsdp, PP, Sharding, Store};
+use crate::loss::run;
 use crate::step::chunks::InChunks;
-use crate::step::{Machine, Microbatch};
+use crate::step::{self, Machine, Microbatch};
 use compiler::Compile;
 
 /// A run on ranks that is planned.
@@ -151,7 +152,10 @@ impl Sheet<'_> {
     ) -> Result<Option<(usize, Forecast)>, Error> {
         let mut best = None;
         for length in self.rank.lengths()? {
-            let forecast = self.step([rows, length], micro_batches)?;
+            let forecast = match self.step([rows, length], micro_batches) {
+                Err(error) if is_beyond_budget(&error) => break, // of a chunk of the loss
+                forecast => forecast?,
+            };
             if forecast.total() > bytes {
                 break;
             }
@@ -167,4 +171,10 @@ impl Sheet<'_> {
     pub fn bubble(&self, micro_batches: usize) -> Result<Option<f64>, Error> {
         self.rank.bubble(micro_batches)
     }
+}
+
+/// Whether not even one row fits into the budget of a chunk, which also holds a few numbers for every row.
+fn is_beyond_budget(error: &Error) -> bool {
+    let Error::Train(error) = error else { return false };
+    matches!(**error, step::Error::Loss(run::Error::Budget { .. }))
 }

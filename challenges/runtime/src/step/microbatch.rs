@@ -21,8 +21,8 @@ pub struct Microbatch {
     pub shape: [usize; 2],
     /// The tokens; any in padding.
     pub ids: Vec<i32>,
-    /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row. Of a classifier
-    /// they stand beside the tokens that texts are answered from.
+    /// The label of each token, not shifted; -100 in padding and for the first token of a row. A classifier has labels
+    /// at the tokens that texts are answered from, and -100 elsewhere.
     pub labels: Vec<i32>,
     /// The targets of a classifier's numbers, one for each output of each token; empty for classes, and for a model
     /// that predicts the next token.
@@ -67,7 +67,7 @@ impl Microbatch {
         }
     }
 
-    /// A micro-batch in which every token counts but the first of each row, as many as there can be.
+    /// A micro-batch in which every token counts but the first of each row: the most that a shape allows.
     pub(crate) fn counted(shape: [usize; 2], spec: &Spec) -> Self {
         let [rows, length] = shape;
         let label = |token: usize| if token == 0 { IGNORED } else { 0 };
@@ -144,15 +144,10 @@ impl Microbatch {
         all
     }
 
-    /// The number of rows of the rotary tables: one for each token of a row, or all of the model's where tokens have
-    /// positions of their own.
-    pub(crate) fn table_rows(&self, spec: &Spec) -> usize {
-        if spec.rows.positions { spec.config.positions } else { self.shape[1] }
-    }
-
-    /// The rotary tables that the micro-batch reads, unless `rows` is how many rows they have already.
+    /// The rotary tables that the micro-batch reads; `None` if tables of `rows` rows are right. They have a row for
+    /// each token of a row of the batch, or, if tokens have separate positions, for each position of the model.
     pub(crate) fn new_tables(&self, spec: &Spec, rows: Option<usize>) -> Option<Values<f32>> {
-        let needed = self.table_rows(spec);
+        let needed = if spec.rows.positions { spec.config.positions } else { self.shape[1] };
         (rows != Some(needed)).then(|| rope::values(&spec.config, needed))
     }
 
@@ -237,8 +232,8 @@ pub(crate) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTe
     DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
 }
 
-/// Uploads a tensor into the memory of the one of its name, or into new memory if that has another size. Memory that
-/// stays where it is lets a card repeat a run by the graph that it has captured.
+/// Uploads a tensor into the memory of the one of its name, or into new memory if that has a different size. A GPU can
+/// repeat a captured graph only while its tensors keep their addresses.
 pub(crate) fn put(
     device: &dyn Device,
     all: &mut BTreeMap<String, DeviceTensor>,

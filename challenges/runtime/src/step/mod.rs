@@ -57,15 +57,15 @@ pub enum Error {
     Session(session::Error),
     /// The chunked loss.
     Loss(run::Error),
-    /// There is no such graph.
+    /// A graph cannot be built.
     Graph(graph::Error),
     /// Weights are not on the device.
     Weights(weights::Error),
-    /// More tokens than there is room for, or none.
+    /// Too many tokens for the context, or none.
     Room {
         /// Tokens that were given.
         got: usize,
-        /// Tokens that there is room for.
+        /// Tokens that the context has room for.
         room: usize,
     },
     /// The batch lacks something.

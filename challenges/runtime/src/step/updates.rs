@@ -1,7 +1,8 @@
-//! The factor that the loss of a model in f16 is multiplied by, so that its gradients are neither lost nor too large.
+//! The numbers of an update that differ from step to step: the optimiser's rates, and the factor that the loss of a
+//! model in f16 is multiplied by, so that its gradients are neither lost nor too large.
 //!
-//! It is as large as the gradients let it be: after 2,000 steps in a row whose gradient was finite it doubles; a step
-//! whose gradient was not is left out, and it halves. Both are exact, as it is a power of two.
+//! The factor is as large as the gradients let it be: after 2,000 steps in a row whose gradient was finite it doubles;
+//! a step whose gradient was not is left out, and it halves. Both are exact, as it is a power of two.
 //!
 //! Source: `torch.amp.GradScaler` of torch 2.11, its defaults, and Micikevicius et al., "Mixed Precision Training"
 //! (2018), section 3.2. Unlike there the factor has a least value: what overflows under that overflows without a
@@ -13,7 +14,7 @@ use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::optim::AdamW;
 
 /// Finite steps after which it doubles.
-pub const GROWTH_INTERVAL: u64 = 2000;
+const GROWTH_INTERVAL: u64 = 2000;
 
 /// Below it a run ends: 2^-14, the smallest normal number of f16.
 pub const LEAST: f64 = 1.0 / 16384.0;

@@ -99,7 +99,7 @@ struct Job<'e> {
 enum What {
     /// The adapter alone.
     Adapter(Pairs),
-    /// The model, with its tokenizer; and the tower of images, if it has one, in a file of its own.
+    /// The model, with its tokenizer; and the tower of images, if it has one, in a separate file.
     Model { vocabulary: vocabulary::Keys, seeing: Option<Box<(PathBuf, Seeing)>> },
 }
 
@@ -122,7 +122,7 @@ impl<'e> Job<'e> {
         let stored = export.dtype.unwrap_or(Stored::Float16).into();
         let text = text_model(hub::gguf(&export.model).unwrap_or(&folder), &model, stored);
         if flags.only_adapter && export.dtype.is_some_and(|dtype| dtype != Stored::Float32) {
-            let reason = "--dtype: expected float32 or none beside --only-adapter, whose file is in float32";
+            let reason = "--dtype: expected float32 or none with --only-adapter, whose file is in float32";
             return Err(Failure::usage(reason));
         }
         if let Some(pairs) = adapter.as_ref().filter(|_| flags.only_adapter) {

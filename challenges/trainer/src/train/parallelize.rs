@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
-use challenges::fsdp::{self, Pipeline, Sharding, Store, Team};
+use challenges::fsdp::{self, Pipeline, Rank, Sharding, Store, Team};
 use challenges::train::chunks::InChunks;
-use challenges::train::{Engine, Machine};
+use challenges::train::{self, Engine, Machine, Replica};
 use challenges::weights;
 use kernels::Cpu;
 use kernels::comm::Comm;
@@ -39,17 +39,17 @@ pub fn alone<'a>(
         (model.storages().clone(), weights::load(on.device, model).map_err(Failure::usage)?)
     };
     let spec = Spec { storages, ..job.spec.clone() };
-    let engine = Engine::alone(on, weights, spec, &config.recipe(), state, loss, config.activations());
-    engine.map_err(Failure::usage)
+    let replica = Replica::new(on, weights, spec, &config.recipe(), state, loss, config.activations());
+    replica.map(Engine::alone).map_err(Failure::usage)
 }
 
-/// What all ranks of a run share.
+/// The inputs that all ranks of a run share.
 pub struct Sharing<'a> {
-    /// How they lie.
+    /// The axes along which they lie.
     pub mesh: &'a Mesh,
     /// The schedule of stages, where the mesh has some.
     pub pipeline: &'a Pipeline<'a>,
-    /// What they compile, each program once for all of them.
+    /// The compiled programs, each compiled once for all ranks.
     pub store: &'a Store,
 }
 
@@ -69,6 +69,7 @@ pub fn on_ranks<'a>(
         model.storages().clone()
     };
     let spec = Spec { storages, ..job.spec.clone() };
+    let number = world.rank();
     let team = Team {
         world,
         mesh: sharing.mesh,
@@ -78,6 +79,6 @@ pub fn on_ranks<'a>(
         loss,
         store: sharing.store.clone(),
     };
-    let engine = Engine::on_ranks(on, team, &fsdp::Solution, model, spec, &config.recipe(), state);
-    engine.map_err(Failure::usage)
+    let rank = Rank::new(on, team, &fsdp::Solution, model, spec, &config.recipe(), state);
+    rank.map(Engine::on_ranks).map_err(|error| Failure::usage(train::Error::of_rank(number, error)))
 }

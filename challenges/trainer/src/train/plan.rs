@@ -49,9 +49,13 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let layout = Layout::of(config, &data[0]);
     let ([rows, length], evaluation) = shapes(config, &layout, &data, most);
     if let Some(mesh) = config.several() {
-        let spec = layout.spec(spec, &data[1]);
+        let whole = match layout {
+            Layout::Joined(_) => Layout::Packed.spec(spec.clone(), &data[1]), // rows of the whole context
+            _ => layout.spec(spec.clone(), &data[1]),
+        };
+        let specs = [&layout.spec(spec, &data[1]), &whole];
         let step = Step { shape: [rows, length], micro_batches: config.gradient_accumulation_steps as usize };
-        text.push_str(&ranks::plan(config, &mesh, &spec, &step, memory)?);
+        text.push_str(&ranks::plan(config, &mesh, specs, &step, memory)?);
         print(&text);
         return Ok(0);
     }

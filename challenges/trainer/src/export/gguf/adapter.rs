@@ -1,4 +1,4 @@
-//! An adapter as a GGUF file of its own, which a reader applies to the model's.
+//! An adapter as a separate GGUF file, which a reader applies to the model's file.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -55,7 +55,7 @@ impl Source for Merged<'_> {
 }
 
 /// Weights whose numbers the types that they are written in can hold. NaN and infinities are refused in every type:
-/// what blocks make of them is no number or another one, and a model that has some does not work.
+/// blocks turn them into NaN or into wrong numbers, and a model that has some does not work.
 pub(super) struct Held<'s> {
     pub model: Model<'s>,
     pub source: &'s dyn Source,

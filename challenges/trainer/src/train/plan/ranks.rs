@@ -17,11 +17,12 @@ pub(super) struct Step {
     pub micro_batches: usize,
 }
 
-/// The plan as a text; `memory` are the bytes that each rank has.
+/// The plan as a text, from the model with the rows of the run, and with rows of the whole context. `memory` is the
+/// number of bytes that each rank has.
 pub(super) fn plan(
     config: &Config,
     mesh: &Mesh,
-    spec: &Spec,
+    [spec, whole]: [&Spec; 2],
     step: &Step,
     memory: usize,
 ) -> Result<String, Failure> {
@@ -43,6 +44,7 @@ pub(super) fn plan(
         })
     };
     let stages = all(&planned, ask)?;
+    let planned = Planned { spec: whole, ..planned };
     let longest = |stage| planned.on_paper(stage, |sheet| longest(sheet, step, memory));
     let longest = all(&planned, longest)?;
     let (forecasts, bubbles): (Vec<Forecast>, Vec<Option<f64>>) = stages.into_iter().unzip();
@@ -68,7 +70,7 @@ pub(super) fn plan(
             config.pipeline_parallel_schedule.name()
         );
     }
-    context(&mut text, longest, spec.config.positions, memory);
+    context(&mut text, longest, whole.config.positions, memory);
     Ok(text)
 }
 

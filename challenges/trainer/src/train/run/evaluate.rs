@@ -98,7 +98,7 @@ impl<'a> Run<'a, '_, '_> {
         for parts in parts.chunks(most) {
             let batch = |rows: &&[&Row]| {
                 let items = rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
-                // a classifier answers each row by itself
+                // each row has one answer of a classifier, so its rows are not joined
                 (if is_classifier { side_by_side(rows) } else { layout.microbatch(rows) }, items)
             };
             let mut batches: Vec<(Microbatch, u64)> = parts.iter().map(batch).collect();
